@@ -63,6 +63,7 @@ from ikebana.cluster.protocol import (
     WorkerHello,
 )
 from ikebana.cluster.shared_memory import SharedMemory
+from ikebana.cluster.wakeups import Wakeup
 from ikebana.errors import DataflowError, DroppedError, WorkerLostError
 
 _PROCESS_CHECK_SECONDS = 0.5
@@ -489,9 +490,7 @@ class PendingCall:
         self.number, self._connections, self._workers = number, connections, workers
         self._values: dict[int, Any] = {}
         self._refusal: Refusal | None = None
-        self._is_woken = False
-        self._sleep = threading.Lock()  # held until the call is over: a fourth of the time of an event
-        self._sleep.acquire()
+        self._wakeup = Wakeup()
 
     @property
     def is_over(self) -> bool:
@@ -509,16 +508,14 @@ class PendingCall:
 
     def wake(self) -> None:
         """Wake the thread that waits."""
-        self._is_woken = True
-        with suppress(RuntimeError):  # it was woken before
-            self._sleep.release()
+        self._wakeup.set()
 
     def wait(self, seconds: float = float("inf")) -> bool:
         """Wait until the call is over, for at most `seconds`. Return whether it is; raises if a worker has ended."""
         deadline = time.monotonic() + seconds
-        while not self._is_woken and (left := deadline - time.monotonic()) > 0:
-            self._sleep.acquire(timeout=min(left, _PROCESS_CHECK_SECONDS))
-        if not self.is_over and self._is_woken:
+        while not self._wakeup.is_set and (left := deadline - time.monotonic()) > 0:
+            self._wakeup.wait(min(left, _PROCESS_CHECK_SECONDS))
+        if not self.is_over and self._wakeup.is_set:
             raise self._connections._new_error()
         return self.is_over
 

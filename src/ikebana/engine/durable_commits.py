@@ -7,7 +7,8 @@ all transactions of the queue in one request. Each transaction still has an epoc
 
 A leader waits a little for others. The threads whose transactions were just committed are likely to come again, and the
 first of them would lead on its own, while the others wait for the next request. So the leader waits until the queue is
-as long as the larger of the last two groups, but at most for half as long as the last request took. A single thread
+as long as the larger of the last two groups, but at most for half as long as the last request took. The thread that
+makes the queue so long leads in its place: it is running, and the one that waits need not be woken. A single thread
 never waits.
 
 The transactions of a request are checked against the same rows. A worker reports a conflict if two of them change the
@@ -36,6 +37,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ikebana.cluster.interrupts import defer_interrupts
+from ikebana.cluster.wakeups import Wakeup
 from ikebana.engine.coordinator import Coordinator, changed_tables, problem_error
 from ikebana.engine.deadline import Deadline
 from ikebana.errors import IkebanaError, StorageError
@@ -69,7 +71,7 @@ class Candidate:
     epoch: int | None = None
     error: BaseException | None = None
     leads: bool = False  # whether its thread commits the transactions of the queue
-    woken: threading.Event = field(default_factory=threading.Event)  # when it is over, or its thread is to lead
+    wakeup: Wakeup = field(default_factory=Wakeup)  # for when it is over, or its thread is to lead
 
     @property
     def is_over(self) -> bool:
@@ -90,7 +92,8 @@ class DurableCommits:
         self._queue: deque[Candidate] = deque()
         self._queue_lock, self._has_leader = threading.Lock(), False
         self._sizes, self._seconds = deque([1, 1], maxlen=2), 0.0  # of the last groups; of the last request
-        self._expected, self._has_gathered = 1, threading.Event()  # the length of the queue that the leader waits for
+        self._expected = 1  # the length of the queue that a leader waits for
+        self._gathering: Candidate | None = None  # the leader that waits for it
         self.failure: IkebanaError | None = None
         """Why no transaction is accepted any more, if that is so."""
 
@@ -98,15 +101,16 @@ class DurableCommits:
         """Commit a transaction, and return its epoch; raises if it is not committed."""
         try:
             self._join(candidate)
-            if not candidate.leads:
-                self._wait(candidate)
-            if not candidate.is_over:
-                self._lead(candidate)
+            while not candidate.is_over:
+                if not candidate.leads:
+                    self._wait(candidate)
+                elif self._gather(candidate):
+                    self._lead(candidate)
         except BaseException as error:
             while not candidate.is_over:  # another thread is committing it
                 if self._withdraw(candidate):
                     raise
-                candidate.woken.wait(_POLL_SECONDS)
+                candidate.wakeup.wait(_POLL_SECONDS)
             self._resign(candidate)
             if not isinstance(error, TimeoutError):
                 raise
@@ -116,16 +120,18 @@ class DurableCommits:
         return candidate.epoch
 
     def _join(self, candidate: Candidate) -> None:
-        """Put a candidate into the queue; it leads if no other does."""
+        """Put a candidate into the queue; it leads if no other does, or if the leader has waited for it."""
         with defer_interrupts(), self._queue_lock:
             self._queue.append(candidate)
-            candidate.leads, self._has_leader = not self._has_leader, True
-            if len(self._queue) >= self._expected:
-                self._has_gathered.set()
+            if self._gathering is not None and len(self._queue) >= self._expected:
+                self._gathering.leads, self._gathering = False, None
+                candidate.leads = True
+            else:
+                candidate.leads, self._has_leader = not self._has_leader, True
 
     def _wait(self, candidate: Candidate) -> None:
-        """Wait until the candidate is over, or its thread is to lead."""
-        if not candidate.woken.wait(candidate.deadline.seconds_or_none()):
+        """Wait until a candidate is over, or its thread is to lead."""
+        if not candidate.wakeup.wait(candidate.deadline.seconds_or_none()):
             raise candidate.deadline.timeout_error()
 
     def _withdraw(self, candidate: Candidate) -> bool:
@@ -135,12 +141,12 @@ class DurableCommits:
                 return False
             self._queue.remove(candidate)
             if candidate.leads:
+                self._gathering = None
                 self._hand_over(candidate)
             return True
 
     def _lead(self, candidate: Candidate) -> None:
         """Commit the transactions of the queue until the candidate is over; then another thread leads."""
-        self._gather()
         with candidate.deadline.holding(self._coordinator.lock):
             while not candidate.is_over:
                 self._commit_some()
@@ -152,14 +158,18 @@ class DurableCommits:
             if candidate.leads:
                 self._hand_over(candidate)
 
-    def _gather(self) -> None:
-        """Wait for other threads, if there were any in the last groups."""
-        with self._queue_lock:
+    def _gather(self, candidate: Candidate) -> bool:
+        """Wait for other threads, if there were any in the last groups; return whether the candidate still leads."""
+        with defer_interrupts(), self._queue_lock:
             self._expected = max(self._sizes)
             if len(self._queue) >= self._expected:
-                return
-            self._has_gathered.clear()
-        self._has_gathered.wait(min(_SHARE_OF_REQUEST * self._seconds, _LONGEST_WAIT))
+                return True
+            self._gathering, candidate.wakeup = candidate, Wakeup()
+        candidate.wakeup.wait(min(_SHARE_OF_REQUEST * self._seconds, _LONGEST_WAIT))
+        with defer_interrupts(), self._queue_lock:
+            if candidate.leads:
+                self._gathering = None
+            return candidate.leads
 
     def _hand_over(self, candidate: Candidate) -> None:
         """Let the first candidate of the queue lead, if there is one; the lock of the queue is held."""
@@ -167,7 +177,7 @@ class DurableCommits:
         self._has_leader = bool(self._queue)
         if self._queue:
             self._queue[0].leads = True
-            self._queue[0].woken.set()
+            self._queue[0].wakeup.set()
 
     # With the coordinator's lock.
 
@@ -190,7 +200,7 @@ class DurableCommits:
                 self._queue.extendleft(candidate for candidate in reversed(group) if not candidate.is_over)
                 for candidate in group:
                     if candidate.is_over:
-                        candidate.woken.set()
+                        candidate.wakeup.set()
 
     def _commit_together(self, group: Sequence[Candidate]) -> None:
         candidates = [candidate for candidate in group if self._can_be_committed(candidate)]
