@@ -22,7 +22,7 @@ transaction must then take over (`_adopt`) the attempts that succeeded.
 
 The workers' side: `ikebana.runtime.staging` splits rows by owner, `ikebana.runtime.transactions` checks them.
 
-Cost: see `ikebana.engine.coordinator` and `ikebana.runtime.transactions`. Not guaranteed: the use of one transaction by
+Cost: see `ikebana.engine.coordinator` and `ikebana.runtime.net_changes`. Not guaranteed: the use of one transaction by
 several threads at once. Different threads may use different transactions at any time.
 """
 

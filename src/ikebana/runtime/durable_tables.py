@@ -31,7 +31,8 @@ from ikebana.runtime.messages import (
     TableSpec,
     ToPrepare,
 )
-from ikebana.runtime.transactions import Claims, OpenTransactions, inserted_columns, is_insert
+from ikebana.runtime.net_changes import inserted_columns, is_insert
+from ikebana.runtime.transactions import Claims, OpenTransactions
 
 
 class DurableTables:
