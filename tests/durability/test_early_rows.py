@@ -159,6 +159,5 @@ def test_only_the_same_columns_are_found(place: Path) -> None:
         assert rows.records_of(7, columns, 0)
         rows.forget(8)
         assert rows.records_of(7, columns, 0) == ()
-        rows.add(9, "t#1", FIELDS, (columns[0].slice(0, 10), columns[1].slice(0, 10)))
-        assert not rows._open
+        assert rows.accepts(columns) and not rows.accepts([column.slice(0, 10) for column in columns])
         rows.close()

@@ -40,6 +40,7 @@ from ikebana.kernels import shard_rows
 from ikebana.operators.changes import Changes
 from ikebana.runtime.background import BackgroundWork
 from ikebana.runtime.messages import Restored, TableSpec, ToPrepare
+from ikebana.runtime.net_changes import inserted_columns
 from ikebana.storage.early_rows import EarlyRows
 from ikebana.time import Antichain
 from ikebana.trace import Handle, Updates
@@ -84,8 +85,9 @@ class Durability:
         return self._shard.log.bytes - self._covered_bytes
 
     def write_early(self, transaction: int, table: TableSpec, columns: tuple[pa.Array, ...]) -> None:
-        """Begin to write rows that a transaction inserts, if they are many; it need not be committed in the end."""
-        self._early_rows.add(transaction, table.stored_as, table.fields, columns)
+        """Begin to write rows that a transaction is about to insert, if they are many. It need not be committed."""
+        if self._early_rows.accepts(columns):
+            self._early_rows.add(transaction, table.stored_as, table.fields, inserted_columns(table, columns))
 
     def end(self, transaction: int) -> None:
         """Forget the early rows of a transaction."""

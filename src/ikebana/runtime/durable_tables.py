@@ -31,8 +31,8 @@ from ikebana.runtime.messages import (
     TableSpec,
     ToPrepare,
 )
-from ikebana.runtime.net_changes import inserted_columns, is_insert
-from ikebana.runtime.transactions import Claims, OpenTransactions
+from ikebana.runtime.net_changes import is_insert
+from ikebana.runtime.transactions import OpenTransactions
 
 
 class DurableTables:
@@ -68,7 +68,7 @@ class DurableTables:
         """Begin to write the rows of a transaction that are only inserted, so that its commit has less to write."""
         table = self._inputs.tables.get(stage.table)
         if self._storage is not None and table is not None and table.stored_as and is_insert(stage.ops):
-            self._storage.write_early(stage.transaction, table, inserted_columns(table, stage.columns))
+            self._storage.write_early(stage.transaction, table, stage.columns)
 
     def end(self, transaction: int) -> list[tuple[str, Changes]]:
         """Remove a transaction, and return its checked changes."""
@@ -101,11 +101,8 @@ class DurableTables:
         own = [prepared for prepared in request.transactions if self._worker in prepared.workers]
         if not all([self.can_check(prepared) for prepared in own]):
             return None
-        claims = Claims() if len(own) > 1 else None
-        verdicts = {
-            prepared.number: self._transactions.prepare(prepared, self._inputs.tables, self._dataflow_of, claims)
-            for prepared in own
-        }
+        decided = self._transactions.prepare(own, self._inputs.tables, self._dataflow_of)
+        verdicts = {prepared.number: verdict for prepared, verdict in zip(own, decided, strict=True)}
         accepted = [prepared for prepared in own if verdicts[prepared.number] == ACCEPTED]
         storage.log((prepared, self._changes_by_table(prepared.transaction)) for prepared in accepted)
         return PrepareVerdicts(

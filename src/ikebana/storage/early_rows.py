@@ -69,10 +69,12 @@ class EarlyRows:
         self._queue: SimpleQueue[_Part | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
+    def accepts(self, columns: Sequence[pa.Array]) -> bool:
+        """Whether rows are worth writing early, and can be."""
+        return have_bytes(columns, EARLY_BYTES) and self._log.can_append_rows
+
     def add(self, transaction: int, table: str, fields: Sequence[pa.Field], columns: tuple[pa.Array, ...]) -> None:
-        """Begin to write rows that a transaction inserts into a table, if there are many."""
-        if not have_bytes(columns, EARLY_BYTES) or not self._log.can_append_rows:
-            return
+        """Begin to write rows that a transaction inserts into a table."""
         if transaction not in self._open:
             self._open[transaction] = _Transaction(self._log.hold())
         rows = pa.RecordBatch.from_arrays(list(columns), schema=pa.schema(fields))
