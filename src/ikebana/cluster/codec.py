@@ -321,7 +321,8 @@ def _with_subclasses(kind: type[Any]) -> Iterable[type[Any]]:
 _UNIONS = (messages.Command, messages.PeerMessage, messages.Request, protocol.FromDriver, protocol.FromWorker)
 _DATACLASSES = {kind for union in _UNIONS for kind in get_args(union)}
 _DATACLASSES |= {Updates, Changes, plans.SealedInstall, protocol.Greeting}
-_DATACLASSES |= {messages.Changed, messages.RowsOfKeys, messages.ResultShard, messages.Verdict}
+_DATACLASSES |= {messages.Changed, messages.RowsOfKeys, messages.ResultShard}
+_DATACLASSES |= {messages.Verdict, messages.ToPrepare, messages.PrepareVerdicts}
 _DATACLASSES -= {messages.Install}  # must be sealed first
 _fields_of_stage = _dataclass_reducer(messages.Stage)
 

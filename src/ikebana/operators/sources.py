@@ -42,8 +42,8 @@ class InputSource(Source[Stream]):
     def __init__(self, name: str, fields: Fields) -> None:
         self.name, self.out = name, Stream(fields, 1)
         self._available, self._closed = 0, False
-        self._waiting: list[Changes] = []
-        self._first = NEVER  # the least epoch of the changes that wait
+        self._waiting: list[tuple[int, Changes]] = []  # each with its least epoch
+        self._first = NEVER  # the least epoch of all of them
         self._is_awaited = False  # whether the dataflow waits for another epoch to be closed
 
     @property
@@ -60,7 +60,7 @@ class InputSource(Source[Stream]):
 
     @property
     def waiting_rows(self) -> int:
-        return sum(map(len, self._waiting))
+        return sum(len(changes) for _, changes in self._waiting)
 
     def push(self, changes: Changes) -> None:
         """Buffer changes at epochs that are still open."""
@@ -76,7 +76,7 @@ class InputSource(Source[Stream]):
                 detail=f"epochs before {self._available} are closed",
                 hint="push changes before advancing the input past their epoch",
             )
-        self._waiting.append(changes)
+        self._waiting.append((first, changes))
         self._first = min(first, self._first)
 
     def advance(self, epoch: int) -> bool:
@@ -95,27 +95,28 @@ class InputSource(Source[Stream]):
 
     @property
     def last(self) -> int:
-        return (
-            max((int(changes.times[:, 0].max()) + 1 for changes in self._waiting), default=0) if self._closed else NEVER
-        )
+        if not self._closed:
+            return NEVER
+        return max((int(changes.times[:, 0].max()) + 1 for _, changes in self._waiting), default=0)
 
     def visit(self, span: Span) -> None:
         """Give the changes at the epochs of this sweep."""
-        due, later = list[Changes](), list[Changes]()
-        for changes in self._waiting:
+        due, later = list[Changes](), list[tuple[int, Changes]]()
+        for first, changes in self._waiting:
             now = changes.times[:, 0] < span.upper
             if now.all():
                 due.append(changes)
             elif now.any():
                 due.append(changes.at_times(now).pruned())
-                later.append(changes.at_times(~now).pruned())
+                rest = changes.at_times(~now).pruned()
+                later.append((_first_epoch(rest), rest))
             else:
-                later.append(changes)
+                later.append((first, changes))
         self._keep(later)
         self.out.parts = [_not_before(span.lower, changes) for changes in due]
 
-    def _keep(self, waiting: list[Changes]) -> None:
-        self._waiting, self._first = waiting, min(map(_first_epoch, waiting), default=NEVER)
+    def _keep(self, waiting: list[tuple[int, Changes]]) -> None:
+        self._waiting, self._first = waiting, min([first for first, _ in waiting], default=NEVER)
 
     def lower(self, program: ProgramBuilder) -> bool:
         return program.write_input(self, self.out)
@@ -124,15 +125,15 @@ class InputSource(Source[Stream]):
         """The changes at an epoch, for a program; None if they are not apart from those at other epochs."""
         if self._first > epoch:
             return ()
-        due = [changes for changes in self._waiting if changes.times[0, 0] <= epoch]
-        if any([len(changes.times) > 1 or changes.times[0, 0] != epoch for changes in due]):
+        due = [(first, changes) for first, changes in self._waiting if first <= epoch]
+        if any([first != epoch or len(changes.times) > 1 for first, changes in due]):
             return None
-        return due
+        return [changes for _, changes in due]
 
     def loaded(self, epoch: int) -> None:
         """Forget the changes that a program has processed."""
         if self._first <= epoch:
-            self._keep([changes for changes in self._waiting if changes.times[0, 0] > epoch])
+            self._keep([(first, changes) for first, changes in self._waiting if first > epoch])
 
     def next_change(self) -> int:
         """The least epoch of the changes that wait."""

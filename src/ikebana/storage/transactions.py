@@ -36,7 +36,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ikebana.encoding.arrow import have_bytes
 from ikebana.errors import StorageError
 from ikebana.storage.ipc import stream_chunks, without_ends
 from ikebana.storage.log import Collected, Log, SegmentHold
@@ -47,6 +46,9 @@ DRIVER = -1
 
 _SMALL_BYTES = 1 << 20
 """Rows of fewer bytes are copied to encode them, and joined to decode them, which is quicker."""
+
+_JOINED_BYTES = 4 << 10
+"""Bodies of up to this size are one chunk, of which the checksum is quicker."""
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
@@ -121,7 +123,7 @@ RowsRecords: TypeAlias = Mapping[int, Stored]
 def _body(head: dict[str, Any], changes: Iterable[TableChanges]) -> list[Any]:
     """The body of a record: a JSON object, to which the tables are added, and changes of tables."""
     entries: list[dict[str, Any]] = []
-    chunks: list[Any] = []
+    chunks: list[Any] = [b""]
     for change in changes:
         entry: dict[str, Any] = {"table": change.table, "rows": len(change)}
         entries.append(entry)
@@ -130,7 +132,7 @@ def _body(head: dict[str, Any], changes: Iterable[TableChanges]) -> list[Any]:
             continue
         schema = change.rows.schema.serialize().to_pybytes()
         batch = _batch_messages(change.rows, schema)
-        entry |= {"schema": len(schema), "batch": sum(memoryview(chunk).nbytes for chunk in batch)}
+        entry |= {"schema": len(schema), "batch": _bytes_of(batch)}
         chunks += [schema, *batch, _END_OF_STREAM]
         if isinstance(change.diffs, int):
             entry["diff"] = change.diffs
@@ -138,7 +140,12 @@ def _body(head: dict[str, Any], changes: Iterable[TableChanges]) -> list[Any]:
             chunks.append(np.ascontiguousarray(change.diffs, np.int64))
     text = _ENCODER.encode({**head, "tables": entries}).encode()
     text += b" " * (-len(text) % 8)
-    return [f"{len(text):08d}".encode() + text, *chunks]
+    chunks[0] = f"{len(text):08d}".encode() + text
+    return [b"".join(chunks)] if _bytes_of(chunks) <= _JOINED_BYTES else chunks
+
+
+def _bytes_of(chunks: Sequence[Any]) -> int:
+    return sum([memoryview(chunk).nbytes for chunk in chunks])
 
 
 class TableStream(NamedTuple):
@@ -250,7 +257,8 @@ def _parsed(text: bytes) -> dict[str, Any]:
 
 def _batch_messages(rows: pa.RecordBatch, schema: bytes) -> list[Any]:
     """The messages of a record batch in an IPC stream; those of dictionaries come first. Large ones are not copied."""
-    if not have_bytes(rows.columns, _SMALL_BYTES) and not _has_dictionaries(schema):
+    is_small = rows.get_total_buffer_size() < _SMALL_BYTES or rows.nbytes < _SMALL_BYTES  # the first is quicker
+    if is_small and not _has_dictionaries(schema):
         return [rows.serialize()]
     return without_ends(stream_chunks(rows), len(schema), len(_END_OF_STREAM))
 
