@@ -208,7 +208,8 @@ class ArrowDirectory(Directory):
             self._filesystem.delete_file(self._at(path))
 
     def delete_empty_directories(self, path: str) -> None:
-        infos = self._infos(path)
-        if infos and not any(info.is_file for info in infos):
+        infos, full = self._infos(path), self._at(path)
+        if (infos or self._has_directories) and not any(info.is_file for info in infos):
+            self._known = {known for known in self._known if not f"{known}/".startswith(f"{full}/")}
             with self._errors("delete", path), suppress(FileNotFoundError):
-                self._filesystem.delete_dir(self._at(path))
+                self._filesystem.delete_dir(full)
