@@ -68,6 +68,10 @@ LARGE_IDS, THREAD_IDS, SNAPSHOT_IDS = 1 << 40, 1 << 30, 1 << 31
 BLOCK = 10
 """How many changes an engine makes before it is the other one's turn."""
 
+THREADS_BLOCK = 50
+"""The same for each of several threads: so many that it counts little that they start, and that the last ones have no
+others to share a sync with."""
+
 SMALL_THREADS, NO_SNAPSHOT = 32, 1 << 60
 """Threads that write small transactions before an engine comes back, and a size that no log reaches meanwhile."""
 
@@ -156,9 +160,9 @@ class Durability(Scenario[DurabilityParameters]):
                 numbers = range(first, min(first + BLOCK, parameters.commits))
                 side.commits += [insert_one(side.table, number) for number in numbers]
         share = parameters.commits // parameters.threads
-        for first in range(0, share, BLOCK):
+        for first in range(0, share, THREADS_BLOCK):
             for side in sides:
-                numbers = range(first, min(first + BLOCK, share))
+                numbers = range(first, min(first + THREADS_BLOCK, share))
                 side.threads_seconds += insert_by_threads(side.table, parameters.threads, numbers)
         for first in range(0, parameters.large_commits, BLOCK):
             for side in sides:
