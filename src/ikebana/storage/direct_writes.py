@@ -23,6 +23,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeAlias
 
+import numpy as np
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -92,11 +94,11 @@ def _cut(views: Sequence[memoryview], size: int) -> tuple[Views, Views]:
 
 
 def _copy(views: Views, buffer: mmap.mmap) -> int:
-    """Copy bytes to the start of a buffer; return how many."""
-    end = 0
+    """Copy bytes to the start of a buffer; return how many. Other threads run meanwhile: NumPy lets them."""
+    target, end = np.frombuffer(buffer, np.uint8), 0
     for view in views:
         start, end = end, end + len(view)
-        buffer[start:end] = view
+        np.copyto(target[start:end], np.frombuffer(view, np.uint8))
     return end
 
 
