@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikebana.engine import Engine, Table
+from ikebana.engine import Engine, Table, durable_commits
 from ikebana.engine.collection import Collection
 from ikebana.errors import ChangeError, StorageError, StorageInUseError, WaitTimeoutError
 from ikebana.runtime.background import BackgroundWork
@@ -289,6 +289,36 @@ def test_workers_are_told_of_a_group_of_commits_by_one_command(place: Path) -> N
         epochs = [epoch for _, epoch in commit.transactions]
         assert len(set(epochs)) == 7 and epochs == sorted(epochs) and engine.epoch == epochs[-1] + 1
         assert rows(engine, "t") == {(k, 0): 1 for k in range(8)}
+
+
+def test_the_thread_that_completes_a_group_leads_it(place: Path) -> None:
+    """The leader waits for as many as before, and is not woken when they are there: it would wait for seconds here."""
+    with filled(place) as engine, patch.object(durable_commits, "_LONGEST_WAIT", SOON):
+        commits, leaders, errors = engine.coordinator.durable_commits, list[str](), list[BaseException]()
+        assert commits is not None
+        lead = commits._lead
+
+        def watched(candidate: Any) -> None:
+            leaders.append(threading.current_thread().name)
+            lead(candidate)
+
+        def insert(number: int) -> None:
+            try:
+                engine.tables["t"].insert({"k": [number], "v": [0]})
+            except BaseException as error:
+                errors.append(error)
+
+        commits._sizes.append(3)
+        commits._seconds = 10 * SOON
+        threads = [threading.Thread(target=insert, args=(number,), name=str(number)) for number in (1, 2, 3)]
+        with patch.object(commits, "_lead", watched):
+            for waiting, thread in enumerate(threads):
+                assert within(SOON, lambda waiting=waiting: len(commits._queue) == waiting)
+                thread.start()
+            for thread in threads:
+                thread.join(SOON)
+        assert not errors and leaders == ["3"] and commits._gathering is None
+        assert rows(engine, "t") == {(k, 0): 1 for k in range(4)}
 
 
 @anywhere
