@@ -7,9 +7,9 @@ all transactions of the queue in one request. Each transaction still has an epoc
 
 A leader waits a little for others. The threads whose transactions were just committed are likely to come again, and the
 first of them would lead on its own, while the others wait for the next request. So the leader waits until the queue is
-as long as the larger of the last two groups, but no longer once nobody has come for half as long as the last request
-took. The thread that makes the queue so long leads in its place: it is running, and the one that waits need not be
-woken. A single thread never waits.
+as long as the larger of the last two groups, but at most for as long as the last request took, and no longer if nobody
+has come for half of that time. The thread that makes the queue so long leads in its place: it is running, and the one
+that waits need not be woken. A single thread never waits.
 
 The transactions of a request are checked against the same rows. A worker reports a conflict if two of them change the
 same key: then the later one is prepared again, after the earlier one has been applied.
@@ -48,7 +48,7 @@ MOST_TOGETHER = 64
 """The number of transactions that are prepared in one request at most."""
 
 _SHARE_OF_REQUEST, _LONGEST_WAIT = 0.5, 0.005
-"""How long a leader waits for another thread to come: a share of the last request, and seconds at most."""
+"""How long a leader waits for another thread to come, as a share of the last request, and for all, in seconds."""
 
 _POLL_SECONDS = 0.01
 """How often a thread whose time is over checks whether its transaction is decided."""
@@ -165,10 +165,12 @@ class DurableCommits:
             if len(self._queue) >= self._expected:
                 return True
             self._gathering, candidate.wakeup = candidate, Wakeup()
-        arrived = 0
-        while self._gathering is candidate and len(self._queue) > arrived:
+        left, arrived = min(self._seconds, _LONGEST_WAIT), 0
+        end = time.perf_counter() + left
+        while self._gathering is candidate and len(self._queue) > arrived and left > 0:
             arrived = len(self._queue)
-            candidate.wakeup.wait(min(_SHARE_OF_REQUEST * self._seconds, _LONGEST_WAIT))
+            candidate.wakeup.wait(min(_SHARE_OF_REQUEST * self._seconds, left))
+            left = end - time.perf_counter()
         with defer_interrupts(), self._queue_lock:
             if candidate.leads:
                 self._gathering = None
