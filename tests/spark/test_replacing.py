@@ -133,6 +133,19 @@ def test_regression_a_view_of_a_dataframe_is_verified_anew_each_time(
     assert [view.verify().difference for view in views] == [""] * len(views)
 
 
+@pytest.mark.parametrize(
+    ("columns", "order"),
+    [("id, region", "region DESC NULLS LAST"), ("id, region", "2, 1"), ("id, region", "ID"), ("region", "total, id")],
+)
+def test_regression_the_first_rows_in_any_order_are_verified(
+    session: Session, orders: Table, columns: str, order: str
+) -> None:
+    """Sort columns with a place for nulls, as numbers, in another case or not selected raised a KeyError."""
+    orders.upsert([(3, None, 3), (4, "w", 4)])
+    view = session.view("first", f"SELECT {columns} FROM orders ORDER BY {order} LIMIT 3")
+    assert view.verify().difference == ""
+
+
 def test_regression_a_dataframe_of_a_sorted_view_reads_anew_for_each_action(session: Session, orders: Table) -> None:
     frame = session.view("largest", "SELECT id, total FROM orders ORDER BY total DESC").to_df()
     assert [row.id for row in frame.take(2)] == [29, 28] and [row.id for row in frame.collect()] == [*range(29, -1, -1)]

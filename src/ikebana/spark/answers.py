@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ LARGE = {
     "spark.sql.adaptive.autoBroadcastJoinThreshold": -1,
 }
 """Settings with which Spark needs little memory over many rows: no broadcast joins."""
+
+_DIRECTION = r"(\s+(asc|desc))?(\s+nulls\s+(first|last))?$"
 
 Row = tuple[Any, ...]
 
@@ -92,8 +94,17 @@ class Top:
         match = re.fullmatch(r"(.*\border by\s+([\w\s,]+?))\s+limit\s+(\d+)\s*", text, re.DOTALL | re.IGNORECASE)
         if match is None:
             return None
-        by = [re.sub(r"\s+(asc|desc)$", "", key.strip(), flags=re.IGNORECASE) for key in match[2].split(",")]
+        by = [re.sub(_DIRECTION, "", key.strip(), flags=re.IGNORECASE) for key in match[2].split(",")]
         return Top(match[1], tuple(by), int(match[3]))
+
+    def within(self, columns: Sequence[str]) -> Top | None:
+        """The same query, whose sort columns have their names among the answer's; None if it does not have them all.
+
+        A sort column may be the number of a column, or be written in another case.
+        """
+        named = {name.lower(): name for name in columns} | {str(at): name for at, name in enumerate(columns, 1)}
+        by = [named.get(key.lower()) for key in self.by]
+        return replace(self, by=tuple(filter(None, by))) if all(by) else None
 
     def difference(self, actual: pa.Table, unlimited: pa.Table) -> str:
         """How an answer differs from the first rows of the answer without the LIMIT; empty if it is correct."""
