@@ -225,6 +225,41 @@ def test_leases_end(session: Session, orders: Table, monkeypatch: pytest.MonkeyP
     assert holds(session) == bare
 
 
+@pytest.fixture
+def adaptive(spark: SparkSession) -> Iterator[None]:
+    """Spark's adaptive execution, which is Spark's default but not that of the tests."""
+    setting = "spark.sql.adaptive.enabled"
+    before = spark.conf.get(setting)
+    spark.conf.set(setting, "true")
+    yield
+    spark.conf.set(setting, before)
+
+
+@pytest.mark.usefixtures("adaptive")
+def test_regression_jobs_that_a_query_leaves_behind_are_cancelled(
+    session: Session, spark: SparkSession, orders: Table, tmp_path: Path
+) -> None:
+    """A join with a table without rows ends while tasks read the other side: they failed, and Spark logged it."""
+    free, none = tmp_path / "free", session.create_table("none", "id BIGINT")
+
+    def stuck(batches: Iterator[Any]) -> Iterator[Any]:
+        while not free.exists():
+            time.sleep(0.01)
+        yield from batches
+
+    def active() -> int:
+        return int(spark.sparkContext._jsc.sc().dagScheduler().activeJobs().size())  # type: ignore[attr-defined]
+
+    let_go(session)
+    bare = active()
+    slow = orders.to_df().select("id").mapInArrow(stuck, "id LONG")
+    assert none.to_df().join(slow.hint("shuffle_merge"), "id").collect() == []
+    assert within(SOON, lambda: active() == bare)
+    free.touch()
+    assert within(SOON, lambda: not session.holds())
+    assert orders.to_df().count() == 30
+
+
 def test_regression_a_read_is_held_until_its_action_has_ended(
     session: Session, spark: SparkSession, orders: Table, tmp_path: Path
 ) -> None:

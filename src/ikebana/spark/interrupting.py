@@ -150,12 +150,18 @@ class _Guard:
 
 def _cancel_others(context: Any) -> None:
     """Cancel all jobs that are neither Ikebana's nor a stream's."""
+    cancel_jobs(context, lambda properties: not _is_spared(properties))
+
+
+def cancel_jobs(context: Any, selects: Callable[[Any], bool]) -> bool:
+    """Cancel the active jobs that a function of their properties selects; returns whether there were any."""
     scala = context._jsc.sc()
     jobs = scala.dagScheduler().activeJobs().toList()
-    for index in range(jobs.size()):
-        job = jobs.apply(index)
-        if not _is_spared(job.properties()):
-            scala.cancelJob(job.jobId())
+    active = [jobs.apply(index) for index in range(jobs.size())]
+    selected = [job.jobId() for job in active if selects(job.properties())]
+    for job in selected:
+        scala.cancelJob(job)
+    return bool(selected)
 
 
 def _is_spared(properties: Any) -> bool:

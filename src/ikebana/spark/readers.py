@@ -21,7 +21,7 @@ Multiplicities. In a batch a row is repeated according to its multiplicity; a ne
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -198,7 +198,12 @@ def _check_errors(client: Client, snapshot: Snapshot, epoch: int, name: str) -> 
 def _execution() -> int | None:
     """The outermost Spark execution to which this task belongs, if Spark tells."""
     context = TaskContext.get()
-    execution = context and (context.getLocalProperty(_ROOT_EXECUTION) or context.getLocalProperty(_EXECUTION))
+    return None if context is None else execution_of(context.getLocalProperty)
+
+
+def execution_of(find: Callable[[str], str | None]) -> int | None:
+    """The outermost Spark execution to which a job belongs, given the values of the job's properties by their names."""
+    execution = find(_ROOT_EXECUTION) or find(_EXECUTION)
     return int(execution) if execution else None
 
 

@@ -407,7 +407,7 @@ class SnapshotServer:
             return False
         try:
             if not self._executions.is_running(read.execution):
-                return True
+                return not self._executions.cancel_jobs(read.execution)  # their tasks go on reading until then
         except Exception:  # Java cannot be asked now; the lease expires eventually
             return False
         read.expires = self._clock() + LEASE
