@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ikebana.errors import ChangeError, DataflowError, SchemaError
 from ikebana.spark import Session
+from ikebana.spark.following import _MicroBatchError
+from tests.clusters import SOON, within
 from tests.spark.conftest import Feed
 from tests.spark.test_tables import rows_of
 
@@ -185,6 +189,30 @@ def test_a_stream_that_fails_stops_alone(session: Session, spark: SparkSession, 
     good.write(row(1, "fine"))
     fine.wait()
     assert rows_of(other) == [(1, "fine")] and rows_of(table) == rows_of(view) == [(1, "a"), (2, "b")]
+
+
+def test_regression_a_stream_that_is_stopped_within_a_micro_batch_has_not_failed(
+    session: Session, spark: SparkSession, feed: MakeFeed, tmp_path: Path
+) -> None:
+    """Spark could not tell that the stream was stopped: at the text of the Java exception, its stack overflowed."""
+    table, source, works = session.create_table("t", ROW), feed(ROW), tmp_path / "works"
+
+    def wait(v: str) -> str:
+        works.touch()
+        time.sleep(SOON)
+        return v
+
+    following = table.follow(source.stream.withColumn("v", F.udf(lambda v: wait(v), "string")("v")))
+    source.write(row(1, "a"))
+    assert within(SOON, works.exists)
+    following.stop()
+    assert following.failure is None and "stopped, 0 micro-batches" in repr(following) and rows_of(table) == []
+    error = DataflowError("the rows could not be computed")
+    with pytest.raises(Py4JJavaError) as caught:
+        spark._jvm.java.util.ArrayDeque().pop()  # type: ignore[union-attr]
+    error.__cause__ = caught.value
+    told = str(_MicroBatchError.of(error))
+    assert "\npy4j.protocol.Py4JJavaError: An error" in told and told.endswith(": java.util.NoSuchElementException")
 
 
 def test_streams_that_are_refused(session: Session, spark: SparkSession, feed: MakeFeed) -> None:

@@ -17,7 +17,9 @@ greatest in that column. The column need not be one of the table's; in an envelo
 as "source.lsn". Without `order_by`, rows are applied in the order in which Spark has them, by one task.
 
 Errors. A micro-batch that the table refuses stops the stream, and nothing of it is applied: the error is that of the
-query, `FollowedStream.failure`, and what `wait` raises. Other tables and views go on.
+query, `FollowedStream.failure`, and what `wait` raises. Other tables and views go on. Spark gets a short form of it
+(`_MicroBatchError`): to see whether a stream was stopped, it searches the text for an interrupt by a regular expression
+that recurs for every character, and Java's stack would overflow at a Java stack trace.
 
 Checkpoints. The checkpoint of a stream whose micro-batches were applied to another table (of a session without storage
 that has ended, or one that was dropped) is refused: their rows would be missing (`ikebana.spark.checkpoints`). With
@@ -32,6 +34,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Literal, NoReturn
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -57,6 +60,12 @@ ORDER = "ikebana order"
 _DEBEZIUM_OPS = {"c": "upsert", "r": "upsert", "u": "upsert", "d": "delete"}
 _ROW_OPS = {"insert": "insert", "update": "upsert", "upsert": "upsert", "delete": "delete", **_DEBEZIUM_OPS}
 
+_PY4J_ERROR = "py4j.protocol.Py4JJavaError"
+"""With this name before it, Spark recognises that a Java exception is an interrupt."""
+
+_JAVA_LINES = 2
+"""The first line of a `Py4JJavaError` names the method that was called, the second one the exception of Java."""
+
 Position = tuple[str, int]
 """The identity of a stream, and the number of a micro-batch."""
 
@@ -80,7 +89,7 @@ class FollowedStream:
     @property
     def failure(self) -> IkebanaError | None:
         """The error with which the table refused a micro-batch, if it did; the stream has stopped then."""
-        return self._commits.failure
+        return self._commits.failure if self._query.exception() is not None else None
 
     @property
     def batches(self) -> int:
@@ -163,9 +172,21 @@ class Commits:
             self._apply(batch, (self._stream, number))
         except IkebanaError as error:
             self.failure = error
-            raise
+            raise _MicroBatchError.of(error) from None
         self._last[self._stream] = number
         self.committed += 1
+
+
+class _MicroBatchError(Exception):
+    """What Spark is told about a micro-batch that has failed."""
+
+    @staticmethod
+    def of(error: IkebanaError) -> _MicroBatchError:
+        """The text of an error, with the Java exception that has caused it, if one has, but without stack traces."""
+        if not isinstance(error.__cause__, Py4JJavaError):
+            return _MicroBatchError(str(error))
+        java = "\n".join(str(error.__cause__).splitlines()[:_JAVA_LINES])
+        return _MicroBatchError(f"{error}\n{_PY4J_ERROR}: {java}")
 
 
 def follow(
