@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -112,6 +113,19 @@ def test_regression_a_column_of_the_other_side_was_taken_for_the_key() -> None:
     assert placed_by(pairs(incoming, outgoing, {"a": "src"}, {"b": "dst"})) == set()
     assert placed_by(pairs(incoming, outgoing, {"a": "src"}, {"via": "src", "b": "dst"})) == {("via",)}
     assert placed_by(pairs(incoming, outgoing, {"a": "src", "via": "dst"}, {"b": "dst"})) == {("via",)}
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_regression_paths_of_two_edges_were_counted_on_several_workers_apart(workers: int) -> None:
+    rows = [(node, (node * node + step) % 20) for node in range(20) for step in (1, 7)]
+    with Engine(workers) as engine:
+        edges = engine.input("edges", {"src": pa.int64(), "dst": pa.int64()})
+        paths = pairs(edges.arrange("dst"), edges.arrange("src"), {"a": "src"}, {"b": "dst"})
+        view = engine.install("paths by end", paths.count("b"))
+        edges.insert({"src": [src for src, _ in rows], "dst": [dst for _, dst in rows]})
+        engine.advance()
+        expected = Counter(end for _, middle in rows for start, end in rows if start == middle)
+        assert {row["b"]: row["count"] for row in view.read().to_pylist()} == expected
 
 
 def test_variables_of_loops_are_placed_by_nothing() -> None:
