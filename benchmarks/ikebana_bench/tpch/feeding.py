@@ -5,8 +5,8 @@ whose rows are checked and indexed as in a session, or streams as well. The tabl
 that the query mentions, or all columns. Spark plans the query beforehand, over tables with the same columns.
 
 A logical batch is one epoch, with the next `batch` rows of every table that the query reads and that has rows left. The
-answer is brought up to date for each batch. As many batches as there are workers are in progress at a time, because the
-rows of a stream that arrive in one transaction go to one worker.
+answer is brought up to date for each batch. As many batches as there are workers are in progress at a time, so that
+several workers need not wait for the next one.
 
 A single worker runs in this process, in one thread; several workers run in separate processes.
 """
