@@ -62,11 +62,18 @@ BAD = {
         update(pa.table([[1], ["x"], ["y"]], names=["k", "v", "v"])), SchemaError, "table names 'v' twice"
     ),
     "no columns": Bad(update([1]), SchemaError, "cannot read columns from a list mapping"),
-    "wrong type": Bad(update({"k": ["a"], "v": ["x"]}), SchemaError, "column 'k' int64 convert"),
+    "wrong type": Bad(
+        update({"k": ["a"], "v": ["x"]}), SchemaError, "column 'k' int64 it is 'a', of type str: convert"
+    ),
+    "wrong type in a row": Bad(
+        update({"k": [1, "a" * 500], "v": ["x", "y"]}), SchemaError, "'k' int64 row 1 has 'aaa of type str: convert"
+    ),
     "wrong arrow type": Bad(update({"k": pa.array(["1"]), "v": ["x"]}), SchemaError, "'k' int64 type string convert"),
     "wrong numpy type": Bad(update({"k": np.array([1.0]), "v": ["x"]}), SchemaError, "'k' int64 type double convert"),
-    "fractions": Bad(update({"k": [1.5], "v": ["x"]}), SchemaError, "'k' int64 list fractions convert"),
-    "decimals": Bad(update({"k": [Decimal("1.5")], "v": ["x"]}), SchemaError, "'k' int64 list fractions convert"),
+    "fractions": Bad(update({"k": [1.5], "v": ["x"]}), SchemaError, "'k' int64 1.5, of type float: not an integer"),
+    "decimals": Bad(
+        update({"k": [Decimal("1.5")], "v": ["x"]}), SchemaError, "'k' int64 Decimal('1.5'), not an integer"
+    ),
     "booleans": Bad(update({"k": [True], "v": ["x"]}), SchemaError, "'k' int64 bool convert"),
     "too large": Bad(update({"k": [2**63], "v": ["x"]}), SchemaError, "'k' int64 too large"),
     "unsigned too large": Bad(

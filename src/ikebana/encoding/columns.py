@@ -10,7 +10,9 @@ Cost: a pass over the column for each conversion; none for 64-bit integers.
 
 from __future__ import annotations
 
+import reprlib
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
@@ -38,6 +40,10 @@ from ikebana.errors import SchemaError
 _SIGN = np.uint64(1 << 63)
 _EXACT_DECIMAL_DIGITS = 18
 _FRACTIONS = (float, Decimal)
+_REASON_WIDTH = 160
+"""How much of what Arrow says about a value is shown: it may repeat the value."""
+
+_NOT_OF_TYPE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def match_columns(data: Any, fields: Sequence[pa.Field]) -> list[pa.Array]:
@@ -97,7 +103,8 @@ def _checked(column: Any, field: pa.Field) -> pa.Array:
         raise SchemaError(
             f"column {field.name!r} has a null in row {first}",
             detail=f"the schema declares it as {field.type}, not null",
-            hint="filter such rows out, or declare the column with pyarrow.field(..., nullable=True)",
+            hint="filter such rows out, or declare the column so that it may be null: without NOT NULL in SQL, with "
+            "nullable=True in Arrow",
         )
     inside = _null_inside(array) if array.type.num_fields else ""
     if inside:
@@ -141,12 +148,29 @@ def _as_array(column: Any, field: pa.Field) -> pa.Array:
         if type(column) is list and len(column) == 1 and type(column[0]) is int and types.is_integer(field.type):
             with suppress(OverflowError):
                 return _one_integer(column[0], field.type)
-        check_values(column, field)
-        if _is_integral(field.type) and any([isinstance(value, _FRACTIONS) for value in column]):
-            raise TypeError("it has fractions")  # Arrow would truncate them
-        return pa.array(column, type=field.type)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise _wrong_type(field, type(column).__name__, str(error)) from error
+        return _from_values(column, field)
+    except _NOT_OF_TYPE as error:
+        reason = textwrap.shorten(str(error), _REASON_WIDTH, placeholder=" ...")
+        raise _wrong_type(field, _described(column, field), reason) from error
+
+
+def _from_values(column: Any, field: pa.Field) -> pa.Array:
+    """The array of Python values, each of which has to be of the field's type."""
+    check_values(column, field)
+    if _is_integral(field.type) and any([isinstance(value, _FRACTIONS) for value in column]):
+        raise TypeError("not an integer")  # Arrow would truncate it
+    return pa.array(column, type=field.type)
+
+
+def _described(column: Any, field: pa.Field) -> str:
+    """The first value that is not of the field's type, or else the type of the column."""
+    for row, value in enumerate(column if isinstance(column, list | tuple) else ()):
+        try:
+            _from_values([value], field)
+        except _NOT_OF_TYPE:
+            where = f"row {row} has" if len(column) > 1 else "it is"
+            return f"{where} {reprlib.repr(value)}, of type {type(value).__name__}"
+    return f"it is of type {type(column).__name__}"
 
 
 def _one_integer(value: int, kind: pa.DataType) -> pa.Array:
@@ -162,12 +186,19 @@ def _converted(array: pa.Array, field: pa.Field) -> pa.Array:
     """Widen the column within a family of types if no value is lost; raise otherwise."""
     source = array.type.value_type if types.is_dictionary(array.type) else array.type
     check_type(source, field)
+    if is_instant(field.type) and is_local_timestamp(source):
+        raise SchemaError(
+            f"column {field.name!r} is not of type {field.type}",
+            detail=f"it is of type {array.type}, without a time zone",
+            hint='give it one, in pandas by column.dt.tz_localize("Europe/Oslo"), in Arrow by '
+            'pyarrow.compute.assume_timezone(column, "Europe/Oslo"), or declare it as a timestamp without a time zone',
+        )
     if not _can_widen(source, field.type):
-        raise _wrong_type(field, str(array.type))
+        raise _wrong_type(field, f"it is of type {array.type}")
     try:
         return array.cast(field.type)
     except pa.ArrowException as error:
-        raise _wrong_type(field, str(array.type), str(error)) from error
+        raise _wrong_type(field, f"it is of type {array.type}", str(error)) from error
 
 
 def _can_widen(source: pa.DataType, target: pa.DataType) -> bool:
@@ -199,7 +230,7 @@ def _have_same_structure(source: pa.DataType, target: pa.DataType) -> bool:
 def _wrong_type(field: pa.Field, given: str, reason: str = "") -> SchemaError:
     return SchemaError(
         f"column {field.name!r} is not of type {field.type}",
-        detail=f"it is of type {given}" + (f": {reason}" if reason else ""),
+        detail=given + (f": {reason}" if reason else ""),
         hint=f"convert it to {field.type} first, or declare the column differently",
     )
 
