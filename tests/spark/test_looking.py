@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
 from ikebana.errors import ChangeError, DataflowError, EvaluationError, SchemaError, SqlError
@@ -79,6 +81,19 @@ def test_duplicates_and_errors_are_shown(session: Session) -> None:
     assert unsigned.to_arrow().num_rows == 4  # Spark has no such type, and does not see this view
     stream = session.create_table("stream", "a BIGINT", stream=True)
     assert "not stored" in stream._repr_html_()
+
+
+def test_regression_an_error_of_a_query_is_not_printed_as_well(session: Session) -> None:
+    """PySpark logs the errors of queries, with Java's stack trace, on standard error."""
+    logger, printed = PySparkLogger.getLogger("SQLQueryContextLogger"), io.StringIO()
+    handler = logging.StreamHandler(printed)
+    logger.addHandler(handler)
+    try:
+        with pytest.raises(SqlError, match="TABLE_OR_VIEW_NOT_FOUND"):
+            session.sql("SELECT * FROM nowhere")
+    finally:
+        logger.removeHandler(handler)
+    assert not printed.getvalue()
 
 
 def test_names_in_spark(session: Session, spark: SparkSession, orders: Table) -> None:

@@ -286,7 +286,10 @@ REFUSED = {
     "EXPLAIN SELECT * FROM orders": "ExplainCommand is not a query",
     "BEGIN CREATE TEMPORARY VIEW v AS SELECT 1; SELECT 2; END": "CompoundBody is not a query",
     "SELECT * FROM orders TABLESAMPLE (10 PERCENT)": "TABLESAMPLE is not supported",
-    "SELECT id FROM orders WHERE id = :id": r"UNBOUND_SQL_PARAMETER.*line 1 pos 33",
+    "SELECT id FROM orders WHERE id = :id": (
+        r"UNBOUND_SQL_PARAMETER\] Found the unbound parameter: id\. SQLSTATE: 42P02; line 1 pos 33\n"
+        r"  hint: prepare the query with a type for each parameter, such as session.prepare"
+    ),
 }
 
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+from ikebana.errors import SqlError
+
 BARRIER_TASK = re.compile(r"barrier task ResultTask\(\d+, (\d+)\)")
 """The task of a barrier stage that Spark blames for the failure of the stage: the group is the task's partition."""
 
@@ -24,6 +26,8 @@ _EXHAUSTED = re.compile(
     r"No space left on device|Disk quota exceeded|Too many open files|OutOfMemoryError(?:: [^\n]*)?"
 )
 """What a machine has run out of: this matters more than what it has made impossible."""
+_UNBOUND_PARAMETER = "[UNBOUND_SQL_PARAMETER]"
+_ADVICE_ON_ARGUMENTS = re.compile(r" Please, fix `args` [^.]*\.")  # of a method that sessions do not have
 _ADVICE = " Consider setting"  # advice about Spark's settings that do not matter to workers
 
 
@@ -49,6 +53,15 @@ def spark_error_summary(error: Exception | str) -> str:
         return type(error).__name__ if isinstance(error, Exception) else ""
     summary = _raised(lines) or _blamed(lines) or _called(lines) or lines[0].strip()
     return _with_exhausted(_with_position(summary.rstrip("; "), text), text)
+
+
+def query_error(error: Exception) -> SqlError:
+    """The error of a query that Spark does not understand."""
+    summary, hint = spark_error_summary(error), ""
+    if _UNBOUND_PARAMETER in summary:
+        summary = _ADVICE_ON_ARGUMENTS.sub("", summary)
+        hint = 'prepare the query with a type for each parameter, such as session.prepare(query, id="BIGINT")'
+    return SqlError("Spark does not understand the query", detail=summary, hint=hint)
 
 
 def _lines(text: str) -> list[str]:

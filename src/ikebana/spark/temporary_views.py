@@ -26,10 +26,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from ikebana.errors import SqlError
-from ikebana.spark.errors import spark_error_summary
+from ikebana.spark.errors import query_error, spark_error_summary
 from ikebana.spark.naming import quote
-from ikebana.spark.planning.catalyst import Catalyst
+from ikebana.spark.planning.catalyst import Catalyst, quietly
 
 log = logging.getLogger("ikebana")
 
@@ -154,14 +153,19 @@ def query_frame(spark: SparkSession, text: str, own: Mapping[str, DataFrame]) ->
     Names are resolved in a clone of the SparkSession, to which the temporary views for them are added.
     """
     try:
-        if not own:
-            return spark.sql(text)
-        catalyst, user = Catalyst(spark), spark._jsparkSession
-        clone = user.cloneSession()
-        for name, frame in own.items():
-            analyzed = frame._jdf.queryExecution().analyzed()
-            catalyst.dataset(clone, analyzed).createOrReplaceTempView(quote(name))
-        resolved = clone.sql(text).queryExecution().analyzed()
-        return DataFrame(catalyst.dataset(user, resolved), spark)
+        with quietly():
+            return _resolved(spark, text, own)
     except PySparkException as error:
-        raise SqlError("Spark does not understand the query", detail=spark_error_summary(error)) from error
+        raise query_error(error) from error
+
+
+def _resolved(spark: SparkSession, text: str, own: Mapping[str, DataFrame]) -> DataFrame:
+    if not own:
+        return spark.sql(text)
+    catalyst, user = Catalyst(spark), spark._jsparkSession
+    clone = user.cloneSession()
+    for name, frame in own.items():
+        analyzed = frame._jdf.queryExecution().analyzed()
+        catalyst.dataset(clone, analyzed).createOrReplaceTempView(quote(name))
+    resolved = clone.sql(text).queryExecution().analyzed()
+    return DataFrame(catalyst.dataset(user, resolved), spark)

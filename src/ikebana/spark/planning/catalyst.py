@@ -33,7 +33,7 @@ from pyspark.sql.types import BooleanType, StructType
 
 from ikebana.errors import SqlError
 from ikebana.expressions import Config
-from ikebana.spark.errors import spark_error_summary
+from ikebana.spark.errors import query_error, spark_error_summary
 from ikebana.spark.naming import CASE, is_case_sensitive, quote
 from ikebana.spark.planning.quick_ack import quick_acknowledgements
 from ikebana.spark.planning.settings import refuse_settings
@@ -189,7 +189,7 @@ class Catalyst:
     @contextmanager
     def planning_session(self, session: Any) -> Iterator[PlanningSession]:
         """A clone of a session, to plan a query in. Spark's errors are raised as `SqlError`."""
-        with _quietly(), quick_acknowledgements(self.gateway):
+        with quietly(), quick_acknowledgements(self.gateway):
             clone = session.cloneSession()
             state = clone.sessionState()
             state.conf().setConf(self.settings)
@@ -197,7 +197,7 @@ class Catalyst:
                 try:
                     yield PlanningSession(self, state, session.sessionState().conf())
                 except PySparkException as error:
-                    raise SqlError("Spark does not understand the query", detail=spark_error_summary(error)) from None
+                    raise query_error(error) from None
                 except Py4JJavaError as error:
                     raise SqlError("Spark cannot plan the query", detail=spark_error_summary(error)) from error
 
@@ -420,7 +420,7 @@ def schema_of(plan: Any) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Suppress PySpark's log message for each error, with Java's stack trace: the error is raised."""
     loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
     discard = _Discard()  # a new one, since other threads may add and remove theirs
