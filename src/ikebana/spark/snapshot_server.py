@@ -69,6 +69,9 @@ READ_SECONDS = 24 * 3600.0
 SESSION_SECONDS = 10 * 365 * 24 * 3600.0
 """How long the key of a session is valid: longer than any session."""
 
+_CANCEL_SECONDS, _CANCEL_POLL_SECONDS = 1.0, 0.01
+"""How long to wait for the end of the jobs of a query that has ended, and how often to look."""
+
 _SESSION = ("session", "")
 """What the key of a session is for."""
 
@@ -338,7 +341,8 @@ class SnapshotServer:
     def _new_read(self, request: SnapshotRequest) -> _Read:
         """Hold the last closed epoch of all tables and views that a reader's execution reads."""
         execution = request.execution
-        if request.reader in self._ended:
+        if execution is not None and request.reader in self._ended:
+            self._end_jobs(execution)
             raise DataflowError(f"the query that reads {request.name!r} has ended", hint="run it again")
         if execution is not None and not self._executions.is_running(execution):
             execution = None  # an iterator over a DataFrame: it is not known for how long it reads
@@ -356,6 +360,15 @@ class SnapshotServer:
                 read.holds[dataflow, None] = epoch, self._hold(dataflow, epoch)
         self._reads[request.reader] = read
         return read
+
+    def _end_jobs(self, execution: int) -> None:
+        """Cancel the jobs of a query that has ended, and wait for it, so that Spark does not log how their tasks fail.
+
+        A job may begin after the query has ended: Spark starts the jobs of a query in several threads.
+        """
+        end = self._clock() + _CANCEL_SECONDS
+        while self._executions.cancel_jobs(execution) and self._clock() < end:
+            time.sleep(_CANCEL_POLL_SECONDS)
 
     def _names(self, execution: int | None) -> set[str]:
         """The names of the tables and views that an execution reads, as far as Spark tells."""
