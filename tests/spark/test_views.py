@@ -363,6 +363,19 @@ def test_changes_epoch_by_epoch(session: Session, orders: Table) -> None:
     assert list(changes) == []
 
 
+def test_regression_streams_of_changes_of_columns_called_epoch_and_diff(
+    session: Session, spark: SparkSession, orders: Table
+) -> None:
+    session.view("renamed", "SELECT id AS epoch, total AS diff FROM orders WHERE id = 7")
+    changes = spark.readStream.format("ikebana").option("changes", True).load("renamed")
+    assert changes.columns == ["epoch", "diff", "epoch_", "diff_"]
+    query = changes.writeStream.format("memory").queryName("renamed_changes").start()
+    query.processAllAvailable()
+    query.stop()
+    rows = spark.table("renamed_changes").collect()
+    assert [(row.epoch, row["diff"], row.diff_) for row in rows] == [(7, 7, 1)]
+
+
 def test_streams_of_changes(session: Session, spark: SparkSession, orders: Table, tmp_path: Path) -> None:
     view = session.view("counts", orders.count("region"))
     reader = spark.readStream.format("ikebana").option("changes", True)

@@ -116,7 +116,7 @@ class StreamReader(DataSourceStreamReader):
     def __init__(
         self, address: SessionAddress, name: str, with_changes: bool, schema: pa.Schema, subscription: str = ""
     ) -> None:
-        """`with_changes`: whether the rows have the columns `epoch` and `diff`."""
+        """`with_changes`: whether the last two columns are the epochs and multiplicities of changes."""
         self._address, self._name, self._with_changes, self._schema = address, name, with_changes, schema
         self._subscription = subscription
         self._started: StreamStart | None = None
@@ -152,7 +152,7 @@ class StreamReader(DataSourceStreamReader):
         with Client(partition.credentials) as client:
             for epochs, changes in self._changes(client, partition):
                 if self._with_changes:
-                    rows = changes.append_column("epoch", pa.array(epochs, pa.int64()))
+                    rows = changes.append_column(self._schema.names[-2], pa.array(epochs, pa.int64()))
                 else:
                     rows = _inserted(changes, self._name)
                 yield from _batches(rows, self._schema)

@@ -31,6 +31,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ikebana.encoding.schema import multiplicity_name
+from ikebana.engine.columns import unused_name
 from ikebana.errors import SchemaError
 from ikebana.spark.readers import BatchReader, StreamReader
 from ikebana.spark.snapshots import Readable, SessionAddress, SnapshotRequest, WriteRequest
@@ -43,13 +45,20 @@ FORMAT = "ikebana"
 SESSION = "ikebana.session"
 """The key in a column's metadata of the session that has the table or view."""
 
-_CHANGE_FIELDS = (pa.field("epoch", pa.int64(), nullable=False), pa.field("diff", pa.int64(), nullable=False))
-"""The columns that a stream of changes adds to those of the table or view."""
-
 
 def register(spark: SparkSession, address: SessionAddress, name: str = FORMAT) -> None:
     """Register a session's tables and views with Spark, as a data source of this name."""
     spark.dataSource.register(_source(name, address))
+
+
+def change_schema(readable: Readable) -> StructType:
+    """The schema of a stream of changes: the columns of the table or view, then `epoch` and `diff`.
+
+    If the table or view has columns of these names, they are called `epoch_` and `diff_`.
+    """
+    columns = [field.name for field in readable.fields]
+    added = [unused_name("epoch", columns), multiplicity_name(columns)]
+    return spark_schema((*readable.fields, *(pa.field(name, pa.int64(), nullable=False) for name in added)))
 
 
 def frame_schema(readable: Readable, session: str, epoch: int | None) -> StructType:
@@ -73,7 +82,7 @@ def _source(format_name: str, address: SessionAddress) -> type[DataSource]:
             readable = address.ask(SnapshotRequest("describe", self._name())).readable
             assert readable is not None
             if self._wants_changes():
-                return spark_schema((*readable.fields, *_CHANGE_FIELDS))
+                return change_schema(readable)
             return frame_schema(readable, address.session, self._epoch())
 
         def reader(self, schema: StructType) -> DataSourceReader:
