@@ -97,6 +97,16 @@ def test_a_session_that_nobody_holds_ends(spark: SparkSession) -> None:
     assert all_end(pids)
 
 
+def test_regression_a_session_that_is_closed_reports_no_error_of_rows_that_expire(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A deletion failed because the workers had ended, before the thread that deletes knew of it."""
+    monkeypatch.setattr("ikebana.spark.expiring._PERIOD_SECONDS", 0.0)
+    with connect(spark, workers=1) as session:
+        session.create_table("t", "at TIMESTAMP", expire_after="1 hour", on="at")
+    assert "no longer deleted" not in caplog.text
+
+
 def test_sessions_that_cannot_begin(spark: SparkSession) -> None:
     with pytest.raises(IkebanaError, match="too few task slots"):
         connect(spark, workers=100)

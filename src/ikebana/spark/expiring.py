@@ -119,9 +119,13 @@ class Expiries:
                             log.error("rows of table %r are no longer deleted when they expire: %s", name, error)
                         del self._expiries[name]
 
+    def stop(self) -> None:
+        """Begin no further deletion, and report no error of the one in progress."""
+        self._stop.set()
+
     def close(self) -> None:
         """End the thread. The workers must have ended, so that a deletion in progress fails."""
-        self._stop.set()
+        self.stop()
         if self._thread is not None:
             self._thread.join()
 

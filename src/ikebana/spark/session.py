@@ -556,6 +556,7 @@ class Session:
                 if not self._cluster.owns_spark and is_running(self.spark):
                     self._frames.hide_all()
                 self._queries.close()
+                self._expiries.stop()
                 self.engine.close()
                 self._snapshots.close()
                 self._monitor.close()
