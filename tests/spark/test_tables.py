@@ -389,6 +389,8 @@ def test_a_column_is_added(session: Session, spark: SparkSession) -> None:
     assert sorted(row.name for row in names.collect()) == ["bolt", "nut", "pin", "washer"]
     heavy = session.view("heavy", "SELECT name FROM parts WHERE weight > 2")
     assert sorted(row.name for row in heavy.collect()) == ["nut", "pin"] and heavy.verify()
+    with pytest.raises(DataflowError, match=r"'parts' as it no longer is(.|\n)*a column was added"):
+        names.verify()
     with pytest.raises(Exception, match="was dropped"):
         before.collect()
     for name, kind, default, message in (

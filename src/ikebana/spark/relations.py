@@ -134,7 +134,9 @@ def check_current(relations: Relations, source: SourceTable) -> None:
     """Raise if the table or view that a query reads is no longer the one of its name."""
     if not relations.is_current(source):
         raise DataflowError(
-            f"the view reads {source.name!r}, which was dropped or replaced", hint="create the view again"
+            f"the query reads {source.name!r} as it no longer is",
+            detail="the table or view of this name was dropped or replaced, or a column was added to it",
+            hint="create the view, or the DataFrame, again",
         )
 
 
