@@ -161,6 +161,18 @@ def test_what_is_not_retained_is_refused(clock: Clock) -> None:
         assert view.lookup(v=2, at=2).num_rows == 1 and not view.lookup(v=3, at=2).num_rows
 
 
+@pytest.mark.parametrize("at", [1.5, "yesterday", b"1"])
+def test_regression_an_epoch_that_is_no_integer_was_taken_for_one(at: Any) -> None:
+    """Between two epochs, the later one was read."""
+    with Engine() as engine:
+        view = engine.install("view", engine.table("items", {"id": pa.int64()}, key="id").count("id"))
+        for read in (view.to_arrow, view.read):
+            with pytest.raises(DataflowError, match="cannot read view 'view' at"):
+                read(at=at)
+        with pytest.raises(DataflowError, match=r"cannot (read|follow) view 'view'"):
+            view.changes(since=at)
+
+
 def test_a_retention_can_be_changed_and_ended(clock: Clock) -> None:
     with Engine(2) as engine:
         table = numbers(engine)

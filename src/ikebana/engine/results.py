@@ -27,6 +27,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
+from operator import index
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -266,11 +267,20 @@ class Result:
         if at is None:
             return self._coordinator.epoch - 1
         if not isinstance(at, datetime):
-            return at
+            return self._checked_epoch_number(at)
         epoch = self._coordinator.epoch_times.at(round(at.timestamp() * 1e6))
         if epoch is None:
             raise self._not_retained(f"cannot read {self.kind} {self.name!r} at {at}")
         return epoch
+
+    def _checked_epoch_number(self, epoch: Any) -> int:
+        try:
+            return index(epoch)
+        except TypeError:
+            raise DataflowError(
+                f"cannot read {self.kind} {self.name!r} at {epoch!r}",
+                hint="give the number of an epoch, a datetime, or None for the last closed epoch",
+            ) from None
 
     def hold(self, *, timeout: float | None = None) -> HeldEpoch:
         """Keep the last closed epoch and all later ones readable until the block ends: `with view.hold() as held:`."""
