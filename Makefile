@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY) ## A shop on Spark: many live answers over the same tables; takes about a minute
+demo: $(READY) ## A shop on Spark: many live answers over the same tables; takes about half a minute
 	@$(PYTHON) examples/orders.py
 
 test: $(READY) ## Run every test, on two processes

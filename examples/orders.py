@@ -1,4 +1,4 @@
-"""A shop on Spark: many live answers over the same tables, asked in SQL. Run by `make demo`; takes about a minute.
+"""A shop on Spark: many live answers over the same tables, asked in SQL. Run by `make demo`; takes about half a minute.
 
 Starts Spark and workers on this machine, loads customers and orders, and creates a view for each question: once with
 indexes of its own, once with the indexes that exist already. Then orders come in, change and are cancelled for a while,
