@@ -205,11 +205,11 @@ def only_new_rows(group: Sequence[StagedTables], stored: StoredTables, epoch: in
         for table, parts in staged:
             if table.kind == "keyed":
                 by_table.setdefault(table.name, (table, []))[1].extend((at, part) for part in parts)
-    new = {at for at, staged in enumerate(group) if len(staged) == 1 and _only_adds(staged)}
-    found: set[int] = set()
+    adding = {at for at, staged in enumerate(group) if len(staged) == 1 and _only_adds(staged)}
+    with_new_keys: set[int] = set()
     for table, parts_of_table in by_table.values():
-        found |= _with_new_keys(table, parts_of_table, stored, epoch)
-    return frozenset(new & found)
+        with_new_keys |= _with_new_keys(table, parts_of_table, stored, epoch)
+    return frozenset(adding & with_new_keys)
 
 
 def _only_adds(staged: StagedTables) -> bool:
