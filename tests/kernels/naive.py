@@ -368,6 +368,7 @@ def extend_rows(
     traces: Sequence[tuple[PlainTrace, int, int]],
     keys: Sequence[Sequence[int]],
     epochs: Sequence[int],
+    coalesced: int,
     room: int,
     start: int,
 ) -> tuple[list[tuple[int, int, int]], int]:
@@ -379,7 +380,7 @@ def extend_rows(
     extended: list[tuple[int, int, int]] = []
     for row in range(start, len(epochs)):
         own = [lane[row] for lane in keys]
-        values = naive_extensions.extensions(traces, own, epochs[row], room - len(extended))
+        values = naive_extensions.extensions(traces, own, epochs[row], coalesced, room - len(extended))
         if values is None:
             return extended, row
         extended += [(row, val, count) for val, count in values]
@@ -394,9 +395,10 @@ def run_program(
     room: int,
     now: int,
     grows: bool = True,
+    coalesced: int = 0,
 ) -> int:
     """What each instruction does, in turn; what those are is in `naive_program`. Nothing, if one of them fails."""
-    return naive_program.run(code, traces, slots, counts, room, now, grows)
+    return naive_program.run(code, traces, slots, counts, room, now, grows, coalesced)
 
 
 # Texts.

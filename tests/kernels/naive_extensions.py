@@ -19,7 +19,7 @@ def extend(
     for row in state.rows(source, [diff, *(key for *_, key in uses), *copies[::2]]):
         own, keys, copied = row[0], row[1 : 1 + traces], row[1 + traces :]
         met = [(state.traces[trace], mode, exists) for trace, mode, exists, _ in uses]
-        values = extensions(met, keys, state.now, state.room - len(extended))
+        values = extensions(met, keys, state.now, state.coalesced, state.room - len(extended))
         if values is None:
             raise Stop(opcodes.FULL)
         extended += [(val, signed(own * count), *copied) for val, count in values]
@@ -27,12 +27,12 @@ def extend(
 
 
 def extensions(
-    traces: Sequence[tuple[PlainTrace, int, int]], keys: Sequence[int], now: int, room: int
+    traces: Sequence[tuple[PlainTrace, int, int]], keys: Sequence[int], now: int, coalesced: int, room: int
 ) -> list[tuple[int, int]] | None:
     """The values that all traces have for keys, in order, with the product of their multiplicities at an epoch.
 
-    A multiplicity that only shows existence is 1 if it is positive. None if no trace has at most `room` updates of its
-    key: the smallest might have that many values.
+    So many epochs before count as this one as `coalesced` says. A multiplicity that only shows existence is 1 if it is
+    positive. None if no trace has at most `room` updates of its key: the smallest might have that many values.
     """
     stored = [
         [update for update in trace.updates if update[0] == key]
@@ -44,7 +44,7 @@ def extensions(
     for (_, mode, exists), updates in zip(traces, stored, strict=True):
         counts: defaultdict[int, int] = defaultdict(int)
         for _, val, epoch, _, diffs, *_ in updates:
-            if epoch < now or (epoch == now and mode == opcodes.SEEN):
+            if epoch < now - coalesced or (epoch <= now and mode == opcodes.SEEN):
                 counts[val] = signed(counts[val] + diffs[0])
         totals.append(defaultdict(int, {val: int(count > 0) for val, count in counts.items()}) if exists else counts)
     values = []

@@ -57,6 +57,7 @@ def run(
     room: int,
     now: int,
     grows: bool,
+    coalesced: int,
 ) -> int:
     """Run a program over an epoch, and return its status; if it does not succeed, memtables are as they were.
 
@@ -64,7 +65,7 @@ def run(
     """
     before = [list(trace.memtable) for trace in traces]
     heaps = [trace.heap for trace in traces]
-    state, at = State(traces, slots, counts, room, now, grows), 0
+    state, at = State(traces, slots, counts, room, now, grows, coalesced), 0
     try:
         while at < len(code):
             opcode, length = code[at : at + 2]

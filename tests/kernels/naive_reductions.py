@@ -23,7 +23,7 @@ def _groups(state: State, columns: int, source: int, groups: int, pending: int, 
 
 def _next_change(state: State, updates: Iterable[Update]) -> list[int]:
     """The first later round at which updates of earlier epochs are, if any are."""
-    return sorted({at for _, _, epoch, at, *_ in updates if epoch < state.now and at > state.round})[:1]
+    return sorted({update[3] for update in updates if state.epoch(update) < state.now and update[3] > state.round})[:1]
 
 
 def _total(state: State, updates: Iterable[Update], mode: int = opcodes.SEEN) -> int:

@@ -80,7 +80,13 @@ class State:
     now: int
     grows: bool
     """Whether memtables without room get some."""
+    coalesced: int = 0
+    """How many epochs before `now` count as `now`."""
     round: int = 0
+
+    def epoch(self, update: Update) -> int:
+        """The epoch at which an update counts."""
+        return self.now if self.now - self.coalesced <= update[2] <= self.now else update[2]
 
     def rows(self, count: int, slots: Sequence[int]) -> list[Row]:
         """The rows of a register; slot 0 is all zeros."""

@@ -87,7 +87,7 @@ def load(state: State, count: int, trace: int, column: int, references: int, to:
 
 def is_seen(state: State, update: Update, mode: int) -> bool:
     """Whether an update belongs to this visit or an earlier one; with `BEFORE`, to an earlier one."""
-    time, present = update[2:4], (state.now, state.round)
+    time, present = (state.epoch(update), update[3]), (state.now, state.round)
     return time < present if mode == opcodes.BEFORE else time <= present
 
 

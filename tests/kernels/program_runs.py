@@ -41,6 +41,7 @@ class Program:
 
     now: int
     room: int
+    coalesced: int = 0
     code: list[int] = field(default_factory=list)
     slots: list[list[int]] = field(default_factory=lambda: [[]])
     counts: list[int] = field(default_factory=lambda: [0])
@@ -65,6 +66,7 @@ class CompiledRun:
         self._cursors = np.full((2, batches), JUNK, np.int64)
         self._state = np.zeros(opcodes.STATE_CELLS, np.int64)
         self._state[opcodes.COMMITS] = commits
+        self._state[opcodes.COALESCED] = program.coalesced
 
     def run(self, grows: bool = True) -> int:
         """Run the program, and take the part of the peers wherever it stops for them.
@@ -124,7 +126,8 @@ def compare(program: Program, *, commits: bool = True, grows: bool = True) -> in
     status = compiled.run(grows)
     traces, counts = [case.plain for case in program.traces], list(program.counts)
     slots = defaultdict(list, {slot: list(cells) for slot, cells in enumerate(program.slots)})
-    assert status == naive.run_program(program.code, traces, slots, counts, program.room, program.now, grows)
+    plain = program.code, traces, slots, counts, program.room, program.now, grows, program.coalesced
+    assert status == naive.run_program(*plain)
     for table, trace, case in zip(compiled.tables, traces, program.traces, strict=True):
         assert table.read_memtable() == trace.memtable
         assert status in (opcodes.DONE, opcodes.SPILL) or trace.memtable == case.memtable

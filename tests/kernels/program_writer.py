@@ -47,7 +47,7 @@ class Writer:
     def __init__(self, draw: Draw, *, extreme: bool) -> None:
         self._draw, self._extreme = draw, extreme
         now, room = draw(st.sampled_from([3, GREATEST - 2])), draw(st.sampled_from([16, 3, 6, 64]))
-        self.program = Program(now, room)
+        self.program = Program(now, room, draw(st.sampled_from([0, 0, 1, 2])))
         self._pool = draw(st.lists(NUMBERS, min_size=1, max_size=4, unique=True))
         self._lanes = self.some_lanes()
         self._pending: list[int] = []

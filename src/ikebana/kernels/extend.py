@@ -88,7 +88,7 @@ def find_ranges(table, key, ranges, sizes, at):
 
 
 @helper
-def visible_count(traces, ranges, sizes, at, value, now):
+def visible_count(traces, ranges, sizes, at, value, first, now):
     """The multiplicity of a value in the ranges of a trace. The cursors move to it, and past it."""
     total, mode = 0, traces[at, MODE]
     for number in range(sizes[at, RANGES]):
@@ -97,7 +97,7 @@ def visible_count(traces, ranges, sizes, at, value, now):
         row = end_of_run(base, step, ranges[at, number, CURSOR], end, value)
         while row < end and load(base + row * step) == value:
             epoch, round_ = time_at(cells, row)
-            if is_visible(epoch, round_, mode, now, 0):
+            if is_visible(epoch, round_, mode, first, now, 0):
                 total += diff_at(cells, row, 0)
             row += 1
         ranges[at, number, CURSOR] = row
@@ -139,12 +139,12 @@ def smallest(sizes):
 
 
 @helper
-def is_plain(traces, ranges, sizes, at, now):
+def is_plain(traces, ranges, sizes, at, first, now):
     """Whether all rows of a key are in one batch and visible, so that no value has several versions."""
     if sizes[at, RANGES] != 1:
         return False
     epoch = ranges[at, 0, SINCE]
-    return epoch != VARIED and is_visible(epoch, 0, traces[at, MODE], now, 0)
+    return epoch != VARIED and is_visible(epoch, 0, traces[at, MODE], first, now, 0)
 
 
 @helper
@@ -180,7 +180,7 @@ def intersect(traces, ranges, proposer, out, value_slot, diff_slot, written):
 
 
 @helper
-def extend_row(traces, ranges, sizes, proposer, now, out, value_slot, diff_slot, written):
+def extend_row(traces, ranges, sizes, proposer, first, now, out, value_slot, diff_slot, written):
     """Write the extensions of a row whose ranges were found, with their multiplicities; return the new end.
 
     There is room for as many as the proposer has rows.
@@ -188,7 +188,11 @@ def extend_row(traces, ranges, sizes, proposer, now, out, value_slot, diff_slot,
     number = traces.shape[0]
     if sizes[proposer, SIZE] == 0:
         return written
-    if number == 2 and is_plain(traces, ranges, sizes, 0, now) and is_plain(traces, ranges, sizes, 1, now):
+    if (
+        number == 2
+        and is_plain(traces, ranges, sizes, 0, first, now)
+        and is_plain(traces, ranges, sizes, 1, first, now)
+    ):
         return intersect(traces, ranges, proposer, out, value_slot, diff_slot, written)
     for at in range(number):
         for part in range(sizes[at, RANGES]):
@@ -197,22 +201,23 @@ def extend_row(traces, ranges, sizes, proposer, now, out, value_slot, diff_slot,
         is_left, value = next_value(ranges, sizes, proposer)
         if not is_left:
             return written
-        product = visible_count(traces, ranges, sizes, proposer, value, now)
+        product = visible_count(traces, ranges, sizes, proposer, value, first, now)
         for at in range(number):
             if at != proposer and product != 0:
-                product *= visible_count(traces, ranges, sizes, at, value, now)
+                product *= visible_count(traces, ranges, sizes, at, value, first, now)
         if product != 0:
             out[value_slot, written] = value
             out[diff_slot, written] = product
             written += 1
 
 
-@kernel("int(slots, lanes, lane, slots, int, cells)")
-def extend_rows(traces, keys, epochs, out, budget, state):
+@kernel("int(slots, lanes, lane, slots, int, int, cells)")
+def extend_rows(traces, keys, epochs, out, budget, coalesced, state):
     """Extend rows from `state` on, until the output is full or about `budget` values were proposed.
 
     `traces` has the cells of each trace, `keys` the key lanes of the rows for each. `out` has three slots: the position
-    of the row, the value, the multiplicity. Returns the number of extensions.
+    of the row, the value, the multiplicity. So many epochs before a row's count as its own as `coalesced` says. Returns
+    the number of extensions.
     """
     ranges, sizes = new_ranges(traces)
     written, proposed, row = 0, 0, state[NEXT_ROW]
@@ -227,7 +232,8 @@ def extend_rows(traces, keys, epochs, out, budget, state):
         if total > out.shape[1] - written:
             state[WANTED] = total
             break
-        end = extend_row(traces, ranges, sizes, proposer, epochs[row], out, 1, 2, written)
+        now = epochs[row]
+        end = extend_row(traces, ranges, sizes, proposer, now - coalesced, now, out, 1, 2, written)
         for at in range(written, end):
             out[0, at] = row
         written = end
@@ -238,7 +244,7 @@ def extend_rows(traces, keys, epochs, out, budget, state):
 
 
 @helper
-def extend(code, pc, arena, counts, tables, now):
+def extend(code, pc, arena, counts, tables, first, now):
     """Extend the rows of a register by the values that several traces have in common for them.
 
     Operands: source, target, traces, slot of values, slot of diffs, slot for diffs, columns; then for each trace its
@@ -262,7 +268,7 @@ def extend(code, pc, arena, counts, tables, now):
             proposer = smallest(sizes)
             if sizes[proposer, SIZE] > room - written:
                 return FULL
-            end = extend_row(traces, ranges, sizes, proposer, now, arena, value, to_diff, written)
+            end = extend_row(traces, ranges, sizes, proposer, first, now, arena, value, to_diff, written)
             for at in range(written, end):
                 arena[to_diff, at] *= arena[diff, row]
                 for column in range(columns):

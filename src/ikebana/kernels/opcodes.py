@@ -66,11 +66,12 @@ DONE, FULL, SPILL, RAISED, EXCHANGES, AGREES, CALLS = range(7)
 """What a program returns: that it is done, lacks room in registers or in a memtable, has failed, or waits for other
 workers or for a function."""
 
-PC, ROUND_NOW, NEXT_ROUND, COMMITS, STORES = range(5)
-STATE_CELLS = 5
+PC, ROUND_NOW, NEXT_ROUND, COMMITS, STORES, COALESCED = range(6)
+STATE_CELLS = 6
 """The state of a program: the position of the next instruction (-1 to undo what it has written), the present round, the
-next round for which rows wait here (-1 if there is none), whether it commits what it has written when it is done, and
-whether all that the next instruction has left to do is to store the rows of its target.
+next round for which rows wait here (-1 if there is none), whether it commits what it has written when it is done,
+whether all that the next instruction has left to do is to store the rows of its target, and how many epochs before the
+program's count as this one.
 """
 
 LACKS_ROOM = 0

@@ -1,7 +1,8 @@
 """Instructions that read and write traces: arrange the rows of a register, and join them with those of a trace.
 
 Traces are read by address (`ikebana.kernels.addresses`). A program computes one epoch: of a trace it sees the rows of
-earlier epochs, and of this epoch those of this round and of earlier ones.
+earlier epochs, and of this epoch those of this round and of earlier ones. In a coalesced sweep, a shared trace has rows
+at several epochs that count as this one.
 
 Cost: a binary search in each batch for each row, of many rows at once, and the rows that match.
 """
@@ -21,10 +22,13 @@ from ikebana.kernels.registers import add_up, sort_rows
 
 
 @helper
-def is_visible(epoch, round_, mode, now, present):
-    """Whether a row at (epoch, round) has been seen at the visit (now, present): before it, or also in it."""
-    if epoch != now:
-        return epoch < now
+def is_visible(epoch, round_, mode, first, now, present):
+    """Whether a row at (epoch, round) has been seen at the visit (now, present): before it, or also in it.
+
+    The epochs from `first` on count as `now`.
+    """
+    if epoch < first or epoch > now:
+        return epoch < first
     if mode == BEFORE:
         return round_ < present
     return round_ <= present
@@ -69,7 +73,7 @@ def store_target(code, pc, arena, counts, traces, now, present):
 
 
 @helper
-def probe(code, pc, arena, counts, traces, now, present):
+def probe(code, pc, arena, counts, traces, first, now, present):
     """Join the rows of a register with the rows of a trace that have the same key.
 
     Operands: source, target, trace, mode, whether to add up versions, key slot, slot for the trace's values, pending
@@ -109,7 +113,7 @@ def probe(code, pc, arena, counts, traces, now, present):
                 return RAISED
             while match < end and key_at(cells, match) == wanted:
                 epoch, round_ = time_at(cells, match)
-                if is_visible(epoch, round_, mode, now, present):
+                if is_visible(epoch, round_, mode, first, now, present):
                     if round_ > present:
                         if waiting == room:
                             return FULL

@@ -13,7 +13,7 @@ loop, the present round.
 rows of the present round out of it. Between sweeps nothing waits.
 
 **Traces.** Programs read traces by address, and write memtables (`ikebana.kernels.addresses`). The rows that a sweep
-has not seen yet, of a shared trace that is ahead, are ignored.
+has not seen yet, of a shared trace that is ahead, are ignored. In a coalesced sweep, some epochs before count as `now`.
 
 **Payload.** Columns that do not fit into exact lanes are read where they are stored, by a reference to the row
 (`LOAD`); texts stay there, and slots have their addresses (`ikebana.kernels.texts`). Whatever treats rows with equal
@@ -77,6 +77,7 @@ from ikebana.kernels.opcodes import (
     CALL,
     CALLS,
     CLEAR,
+    COALESCED,
     COMMITS,
     CONSOLIDATE,
     CONSTANT,
@@ -138,7 +139,7 @@ def has_rows(code, pc, counts):
 
 
 @helper
-def step(code, pc, arena, counts, traces, order, spare, cursors, lists, now, round_):
+def step(code, pc, arena, counts, traces, order, spare, cursors, lists, first, now, round_):
     """Execute an instruction that does not change the order of execution."""
     op = code[pc]
     if op >= CONSTANT:
@@ -153,15 +154,15 @@ def step(code, pc, arena, counts, traces, order, spare, cursors, lists, now, rou
     elif op == ARRANGE:
         return arrange(code, pc, arena, counts, order, spare)
     elif op == PROBE:
-        return probe(code, pc, arena, counts, traces, now, round_)
+        return probe(code, pc, arena, counts, traces, first, now, round_)
     elif op == TAKE:
         return take(code, pc, arena, counts, round_)
     elif op == DISTINCT:
-        return distinct(code, pc, arena, counts, traces, order, spare, now, round_)
+        return distinct(code, pc, arena, counts, traces, order, spare, first, now, round_)
     elif op == SUMS:
         return group_sums(code, pc, arena, counts, traces, now, round_)
     elif op == TOP:
-        return top(code, pc, arena, counts, traces, order, spare, cursors, lists, now, round_)
+        return top(code, pc, arena, counts, traces, order, spare, cursors, lists, first, now, round_)
     elif op == ENTER:
         counts[code[pc + 3]] = counts[code[pc + 2]] if round_ == 0 else 0
     elif op == ENTER_AT:
@@ -183,7 +184,7 @@ def step(code, pc, arena, counts, traces, order, spare, cursors, lists, now, rou
     elif op == TOTAL:
         return total(code, pc, arena, counts)
     elif op == EXTEND:
-        return extend(code, pc, arena, counts, traces, now)
+        return extend(code, pc, arena, counts, traces, first, now)
     elif op == ROUND:
         arena[code[pc + 3], : counts[code[pc + 2]]] = round_
     return DONE
@@ -212,7 +213,7 @@ def run_program(code, traces, written, state, arena, counts, scratch, cursors, n
     it is `FULL` or `RAISED`, memtables are as they were.
     """
     order, spare, lists = scratch[0], scratch[1], scratch[2:6]
-    pc, round_ = state[PC], state[ROUND_NOW]
+    pc, round_, first = state[PC], state[ROUND_NOW], now - state[COALESCED]
     while 0 <= pc < len(code):
         status = DONE
         if code[pc] == LOOP:
@@ -235,7 +236,7 @@ def run_program(code, traces, written, state, arena, counts, scratch, cursors, n
             status = AGREES
         else:
             if state[STORES] == 0:
-                status = step(code, pc, arena, counts, traces, order, spare, cursors, lists, now, round_)
+                status = step(code, pc, arena, counts, traces, order, spare, cursors, lists, first, now, round_)
             if status == DONE:
                 status = store_target(code, pc, arena, counts, traces, now, round_)
             state[STORES] = status == SPILL

@@ -94,7 +94,7 @@ def collect_groups(code, at, columns, arena, counts, round_, order, spare):
 
 
 @helper
-def sums_of_values(table, keys, vals, count, now, present, sums, starts):
+def sums_of_values(table, keys, vals, count, first, now, present, sums, starts):
     """The counts of some rows at this visit, and the next later round at which each has changed in earlier epochs.
 
     `sums` has room for where they are in a batch, and gets the counts and the rounds. Rows are in order, and after all
@@ -110,11 +110,11 @@ def sums_of_values(table, keys, vals, count, now, present, sums, starts):
         else:
             first_rows_from(cells, keys, count, found, starts[batch])
         starts[batch] = found[count - 1]
-        add_counts(cells, keys, vals, count, found, now, present, totals, laters)
+        add_counts(cells, keys, vals, count, found, first, now, present, totals, laters)
 
 
 @helper
-def add_counts(cells, keys, vals, count, found, now, present, totals, laters):
+def add_counts(cells, keys, vals, count, found, first, now, present, totals, laters):
     """Add the counts that some rows have in a batch, given the first rows of their keys, and note later rounds.
 
     Where the lanes are is loaded once: the compiler cannot know that it stays the same.
@@ -146,7 +146,7 @@ def add_counts(cells, keys, vals, count, found, now, present, totals, laters):
             if epoch <= now:
                 if round_ <= present:
                     total += load(diffs + row * diff_step)
-                elif epoch < now:
+                elif epoch < first:
                     later = min(later, round_)
             row += 1
         totals[at] += total
@@ -166,7 +166,7 @@ def collides(table, key, val, columns, arena, code, groups, row):
 
 
 @helper
-def distinct(code, pc, arena, counts, traces, order, spare, now, present):
+def distinct(code, pc, arena, counts, traces, order, spare, first, now, present):
     """Each row of positive count, once.
 
     Operands: target, input trace, output trace, to key, to val, to diff, payload columns; then those of
@@ -196,8 +196,8 @@ def distinct(code, pc, arena, counts, traces, order, spare, now, present):
                 chosen[count], keys[count], vals[count] = row, arena[key, row], arena[val, row]
                 count += 1
             number += 1
-        sums_of_values(given, keys, vals, count, now, present, inputs, starts[0])
-        sums_of_values(produced, keys, vals, count, now, present, outputs, starts[1])
+        sums_of_values(given, keys, vals, count, first, now, present, inputs, starts[0])
+        sums_of_values(produced, keys, vals, count, first, now, present, outputs, starts[1])
         for at in range(count):
             row = chosen[at]
             if payload > 0 and (
@@ -295,7 +295,7 @@ def open_cursors(table, key, cursors, backward):
 
 
 @helper
-def next_value(table, cursors, backward, mode, now, present):
+def next_value(table, cursors, backward, mode, first, now, present):
     """The next value of a key in order, and its count; the cursors move past it. The last result is false at the
     end."""
     batches, step = load(table + 8 * BATCHES), -1 if backward else 1
@@ -310,14 +310,14 @@ def next_value(table, cursors, backward, mode, now, present):
         cells = batch_cells(table, batch)
         while cursors[0, batch] != cursors[1, batch] and val_at(cells, cursors[0, batch]) == value:
             epoch, round_ = time_at(cells, cursors[0, batch])
-            if (epoch < now and round_ <= present) or (epoch == now and is_visible(epoch, round_, mode, now, present)):
+            if is_visible(epoch, round_, mode, first, now, present) and round_ <= present:
                 total += diff_at(cells, cursors[0, batch], 0)
             cursors[0, batch] += step
     return value, total, exists
 
 
 @helper
-def later_round(table, key, now, present):
+def later_round(table, key, first, present):
     """The next round at which a key has changed in earlier epochs."""
     later = NEVER
     for batch in range(load(table + 8 * BATCHES)):
@@ -325,20 +325,20 @@ def later_round(table, key, now, present):
         row, end = first_row(cells, key), cell(cells, ROWS)
         while row < end and key_at(cells, row) == key:
             epoch, round_ = time_at(cells, row)
-            if epoch < now and present < round_ < later:
+            if epoch < first and present < round_ < later:
                 later = round_
             row += 1
     return later
 
 
 @helper
-def best_values(table, key, limit, greatest, once, mode, now, present, cursors, values, multiplicities):
+def best_values(table, key, limit, greatest, once, mode, first, now, present, cursors, values, multiplicities):
     """Write the first values of a key with a positive count, `limit` in all; return their number, or -1 without
     room."""
     open_cursors(table, key, cursors, greatest)
     count, places = 0, limit
     while places > 0:
-        value, total, exists = next_value(table, cursors, greatest, mode, now, present)
+        value, total, exists = next_value(table, cursors, greatest, mode, first, now, present)
         if not exists:
             break
         if total > 0:
@@ -352,12 +352,12 @@ def best_values(table, key, limit, greatest, once, mode, now, present, cursors, 
 
 
 @helper
-def all_values(table, key, backward, now, present, cursors, values, multiplicities):
+def all_values(table, key, backward, first, now, present, cursors, values, multiplicities):
     """Write all values of a key with a count other than zero; return their number, or -1 without room."""
     open_cursors(table, key, cursors, backward)
     count = 0
     while True:
-        value, total, exists = next_value(table, cursors, backward, SEEN, now, present)
+        value, total, exists = next_value(table, cursors, backward, SEEN, first, now, present)
         if not exists:
             return count
         if total != 0:
@@ -368,7 +368,7 @@ def all_values(table, key, backward, now, present, cursors, values, multipliciti
 
 
 @helper
-def top(code, pc, arena, counts, traces, order, spare, cursors, lists, now, present):
+def top(code, pc, arena, counts, traces, order, spare, cursors, lists, first, now, present):
     """The `limit` least or greatest values of each group.
 
     Operands: target, input trace, output trace, to key, to val, to diff, limit, greatest, whether a value takes one
@@ -386,10 +386,10 @@ def top(code, pc, arena, counts, traces, order, spare, cursors, lists, now, pres
         group = arena[key, order[number]]
         if number > 0 and group == arena[key, order[number - 1]]:
             continue
-        new = best_values(given, group, limit, greatest, once, SEEN, now, present, cursors, lists[0], lists[1])
+        new = best_values(given, group, limit, greatest, once, SEEN, first, now, present, cursors, lists[0], lists[1])
         if loops:
-            old = all_values(produced, group, greatest, now, present, cursors, lists[2], lists[3])
-            later = min(later_round(given, group, now, present), later_round(produced, group, now, present))
+            old = all_values(produced, group, greatest, first, now, present, cursors, lists[2], lists[3])
+            later = min(later_round(given, group, first, present), later_round(produced, group, first, present))
             if later < NEVER:
                 waiting = counts[pending]
                 if waiting == arena.shape[1]:
@@ -397,7 +397,7 @@ def top(code, pc, arena, counts, traces, order, spare, cursors, lists, now, pres
                 arena[later_key, waiting], arena[rounds, waiting] = group, later
                 counts[pending] = waiting + 1
         else:
-            old = best_values(given, group, limit, greatest, once, BEFORE, now, 0, cursors, lists[2], lists[3])
+            old = best_values(given, group, limit, greatest, once, BEFORE, first, now, 0, cursors, lists[2], lists[3])
         if new < 0 or old < 0:
             return FULL
         written = emit_differences(code, pc, arena, lists, new, old, group, greatest, written)

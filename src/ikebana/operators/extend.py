@@ -68,9 +68,9 @@ class Extend(Operator[Stream]):
         if not len(changes):
             self.out.changes = self.out.empty
             return None
-        return self._extend(changes)
+        return self._extend(changes, span.earliest - span.lower)
 
-    def _extend(self, changes: Changes) -> Iterator[None]:
+    def _extend(self, changes: Changes, coalesced: int) -> Iterator[None]:
         named, parts = changes.named, []
         keys = np.stack(
             [side.encode([named[use.on]], len(changes))[0] for side, use in zip(self._keys, self._indexes, strict=True)]
@@ -79,7 +79,7 @@ class Extend(Operator[Stream]):
         kept = changes.with_columns(self._kept, [named[field.name] for field in self._kept])
         state, out = np.zeros(2, np.int64), np.empty((3, min(ROOM, ROOM_FOR_EACH * len(changes))), np.int64)
         while state[0] < len(changes):
-            written = extend_rows(self._traces(), keys, epochs, out, BUDGET, state)
+            written = extend_rows(self._traces(), keys, epochs, out, BUDGET, coalesced, state)
             if written:
                 parts.append(self._extended(kept, out[:, :written]))
             elif state[1] > out.shape[1]:

@@ -10,6 +10,10 @@ times in a trace are
     later    rounds later in this sweep, or epoch >= upper: still to come (a shared trace may be ahead)
 
 Readers keep their handles one epoch behind `lower`, so compacted updates stay `before`.
+
+Coalesced sweeps. If no reader of the dataflow's result tells the epochs of a sweep apart, all its changes count as
+changes at the last of them: sources advance their times, as compaction would. Everything else then works at one epoch,
+and knows nothing of it.
 """
 
 from __future__ import annotations
@@ -46,6 +50,13 @@ class Span:
     rounds: Rounds = ()
     starts: bool = False
     """Whether this is the first sweep of the dataflow, which starts at the epoch `lower`."""
+    coalesced: bool = False
+    """Whether all changes of the sweep count as changes at its last epoch."""
+
+    @property
+    def earliest(self) -> int:
+        """The earliest epoch at which the sweep has changes; those before it count as changes at this one."""
+        return self.upper - 1 if self.coalesced else self.lower
 
     @property
     def dimensions(self) -> int:
@@ -54,7 +65,7 @@ class Span:
 
     def enter(self, round_: int) -> Span:
         """The same epochs inside a loop, at a round of the loop."""
-        return Span(self.lower, self.upper, (*self.rounds, round_), self.starts)
+        return Span(self.lower, self.upper, (*self.rounds, round_), self.starts, self.coalesced)
 
     @property
     def frontier(self) -> Antichain:

@@ -143,6 +143,8 @@ class Program:
         self._growth = None if builder.has_loop else RowsPerInput(self._always_few)
         self._is_dropped = False
         self.rows_read = 0  # of the inputs
+        self.coalesced = 0
+        """How many epochs before the next one count as this one: their changes are among the inputs, at this one."""
         self._reads_groups = builder.reads_groups
         self.has_large_groups = False
         """Whether registers lacked room in a program that reads groups as a whole: visits should read them."""
@@ -396,6 +398,7 @@ class Program:
     def _start(self, workspace: Workspace, epoch: int, *, commits: bool) -> int:
         inputs = self._load(epoch)
         workspace.prepare(self._slots, self._counts, self._room, commits=commits)
+        workspace.state[opcodes.COALESCED] = self.coalesced
         if inputs is None:
             return opcodes.RAISED
         for changes, register in inputs:
