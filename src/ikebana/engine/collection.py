@@ -140,11 +140,19 @@ class Collection:
         >>> show(numbers.concat(numbers))
         [(1, 10, 2), (1, 20, 2), (2, 30, 2)]
         """
+        return self._concat(others)
+
+    def with_paths(self, *others: Collection) -> Collection:
+        """Like `concat`, where these are all paths of a delta join: the sum follows from the rows at each epoch."""
+        return self._concat(others, is_delta_join=True)
+
+    def _concat(self, others: Sequence[Collection], *, is_delta_join: bool = False) -> Collection:
         nodes = in_one_scope([collection.node for collection in (self, *others)])
         for node in nodes[1:]:
             check_alike("concatenate collections", nodes[0], node)
         may_be_null = {field.name for node in nodes for field in node.columns if field.nullable}
-        return Collection(ir.make(ir.Union, sources=tuple(declared_nullable(node, may_be_null) for node in nodes)))
+        sources = tuple(declared_nullable(node, may_be_null) for node in nodes)
+        return Collection(ir.make(ir.Union, sources=sources, is_delta_join=is_delta_join))
 
     def step(self, step: linear.Step, lanes: int | None = None) -> Collection:
         """Append a linear step of any kind (`ikebana.operators.linear`); a chain of steps is one operator.
@@ -195,7 +203,8 @@ class Collection:
     def half_join(self, index: Arrangement, *, on: Sequence[str] | None = None, strict: bool = False) -> Collection:
         """A half join: extend each change by the rows that `index` has for its key at that time; for delta joins.
 
-        Unlike with `join`, changes of `index` do not cause changes of the result; see `natural_join`.
+        Unlike with `join`, changes of `index` do not cause changes of the result; see `natural_join`. The paths of a
+        delta join are added up by `with_paths`.
 
         `index`: an arrangement, whose value columns are added to the result.
         `on`: the columns of this collection to look up, by default those named like the key columns of `index`.

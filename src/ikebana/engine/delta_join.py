@@ -27,7 +27,7 @@ def natural_join(*collections: Collection) -> Collection:
         others.remove(best)
         return natural_join(natural_join(first, best), *others).select(*names)
     paths = [_delta_path(collections, start).select(*names) for start in range(len(collections))]
-    return paths[0].concat(*paths[1:])
+    return paths[0].with_paths(*paths[1:])
 
 
 def _delta_path(collections: Sequence[Collection], start: int) -> Collection:

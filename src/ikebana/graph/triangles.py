@@ -83,7 +83,7 @@ def triangles(edges: Collection) -> Collection:
             _In(backward, "c", "ab", True, True),
         ),
     ]
-    return paths[0].concat(*paths[1:])
+    return paths[0].with_paths(*paths[1:])
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ What a source says of itself (`ikebana.operators.protocol.Source`) is what this 
 once all workers agree, because the rows that arrive here in an exchange come from all workers.
 
 An imported trace advances at its own pace. When the trace is ahead, the import takes from it only the updates that a
-sweep covers: the trace is multiversioned, and the importer's handles keep the versions that are still needed.
+sweep covers: the trace is multiversioned, and the importer's handles keep the versions that are still needed. In a
+coalesced sweep (`ikebana.operators.span`), an import shows the sweep's epochs as one, in new batches and in the trace.
 """
 
 from __future__ import annotations
@@ -31,9 +32,13 @@ from ikebana.operators.span import NEVER, Span
 from ikebana.operators.streams import Arranged, Stream, from_epoch
 from ikebana.trace import Batch, Handle, Trace
 from ikebana.trace.batch import StoredBatch
-from ikebana.trace.views import Advanced, Restricted
+from ikebana.trace.merge import merged_at_once
+from ikebana.trace.views import Advanced, Coalesced, Restricted, under_times
 
 __all__ = ["NEVER", "ConstantSource", "ImportedArrangement", "InputSource"]
+
+MOST_MERGED_ROWS = 1 << 18
+"""In a coalesced sweep, new batches of at most this many rows in total are merged: that takes a few milliseconds."""
 
 
 class InputSource(Source[Stream]):
@@ -113,7 +118,7 @@ class InputSource(Source[Stream]):
             else:
                 later.append((first, changes))
         self._keep(later)
-        self.out.parts = [_not_before(span.lower, changes) for changes in due]
+        self.out.parts = [_not_before(span.earliest, changes) for changes in due]
 
     def _keep(self, waiting: list[tuple[int, Changes]]) -> None:
         self._waiting, self._first = waiting, min([first for first, _ in waiting], default=NEVER)
@@ -138,6 +143,18 @@ class InputSource(Source[Stream]):
     def next_change(self) -> int:
         """The least epoch of the changes that wait."""
         return self._first
+
+
+def _as_one(batches: list[Batch], epoch: int) -> list[Batch]:
+    """Batches that are seen at one epoch; merged into one that is stored, if that is possible and does not take long.
+
+    Operators call functions for each batch, and a program reads no more than one.
+    """
+    stored = [batch for batch in map(under_times, batches) if isinstance(batch, StoredBatch)]
+    if not stored or len(stored) < len(batches) or sum(map(len, stored)) > MOST_MERGED_ROWS:
+        return batches
+    merged = merged_at_once(stored, from_epoch(epoch, 1))
+    return [merged] if len(merged) else []
 
 
 def _not_before(epoch: int, changes: Changes) -> Changes:
@@ -204,7 +221,15 @@ class ImportedArrangement(Source[Arranged]):
         self._offered: StoredBatch | None = None  # for a program, before it is in the trace
         self._since = max((time[0] for time in handle.frontier), default=0)
         self._start = from_epoch(self._since, 1)
-        self.out = Arranged(handle.schema, 1, handle.clone, lambda batch: Advanced(batch, self._start))
+        self._coalesced: Span | None = None  # the sweep that is under way, if it is coalesced
+        self.out = Arranged(handle.schema, 1, handle.clone, lambda batch: self._seen(batch))
+
+    def _seen(self, batch: Batch) -> Batch:
+        """A batch, or other rows of the trace, as operators see them."""
+        advanced, span = Advanced(batch, self._start), self._coalesced
+        if span is None:
+            return advanced
+        return Coalesced(advanced, span.lower, span.earliest)
 
     @property
     def available(self) -> int:
@@ -265,6 +290,7 @@ class ImportedArrangement(Source[Arranged]):
     def visit(self, span: Span) -> None:
         """Give the batches at the epochs of this sweep, the history first."""
         self._take()
+        self._coalesced = span if span.coalesced else None
         self.out.replayed, all_waiting = self._must_replay, self._waiting
         if not self._has_replayed:
             self._has_replayed = True
@@ -272,14 +298,14 @@ class ImportedArrangement(Source[Arranged]):
             self._queue.history = []  # so that the batches live only as long as the trace holds them
         fresh, later = list[Batch](), list[Batch]()
         for waiting in all_waiting:
-            batch = Advanced(waiting, self._start)
+            batch = self._seen(waiting)
             times = batch.times
             due = span.fresh(times)
             if due.any():
                 fresh.append(batch if due.all() else Restricted(batch, span.fresh))
             if (times[:, 0] >= span.upper).any():
                 later.append(waiting)
-        self.out.fresh = fresh
+        self.out.fresh = _as_one(fresh, span.earliest) if span.coalesced else fresh
         self._keep(later)
 
     def lower(self, program: ProgramBuilder) -> bool:
@@ -318,6 +344,7 @@ class ImportedArrangement(Source[Arranged]):
         return self._first
 
     def forget(self, epoch: int) -> None:
+        self._coalesced = None
         frontier = from_epoch(epoch - 1, 1)
         if epoch > 0 and epoch != NEVER and self._handle.frontier.precedes(frontier):
             self._handle.advance(frontier)

@@ -285,6 +285,7 @@ class Steps(Node):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Union(Node):
     sources: tuple[Node, ...]
+    is_delta_join: bool = False  # whether these are all paths of a delta join
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -25,6 +25,12 @@ starts at the latest of them, on all workers. Imported dataflows that are behind
 epoch, so that the first sweep computes what a reader will ask for. A dataflow that reads nothing but constants
 completes all epochs in its first sweep.
 
+Coalesced sweeps. A sweep covers all epochs that have been closed on all workers meanwhile. If nobody tells these apart,
+it does them as one (`ikebana.operators.span`), at the cost of one. Subscribers do, and readers that hold an epoch, and
+dataflows that import the result, because they may sweep to an epoch in between. Readers that come later ask for the
+last closed epoch, or for later ones. Results that depend on history (`ikebana.plan.history`) are computed epoch by
+epoch.
+
 Errors. Rows for which an expression raises are left out, and logged (`ikebana.operators.row_errors`). Imported
 arrangements may lack rows for the same reason: a result is exact if neither its dataflow nor any imported dataflow has
 errors.
@@ -35,6 +41,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -47,6 +54,7 @@ from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import NEVER, Span
 from ikebana.operators.streams import TraceReader, from_epoch
 from ikebana.plan import ir
+from ikebana.plan.history import depends_on_history
 from ikebana.plan.render import Renderer
 from ikebana.runtime import program as programs
 from ikebana.runtime.channels import WAITING, Channels
@@ -59,7 +67,7 @@ from ikebana.runtime.proposals import Proposal, agreed
 from ikebana.runtime.routes import Route
 from ikebana.runtime.tails import Tail, Tails
 from ikebana.runtime.workspaces import Workspace, Workspaces
-from ikebana.trace import Batch, Updates
+from ikebana.trace import Batch, Handle, Updates
 from ikebana.trace.batch import StoredBatch
 
 FORGET_AFTER, FORGET_ROWS = 16, 1024
@@ -134,6 +142,7 @@ class Dataflow:
         self._ever_reached = -1  # operators that changes have ever reached
         self._signalled: dict[tuple[bool, ...], int] = {}  # how many were so, after changes of these sources
         self._find, self._find_input, self.wake = find, find_input, wake
+        self._coalesced_epoch = 0  # in a coalesced sweep its last epoch
         self._channels = Channels(name, worker, workers, send)
         self._waiters: list[Dataflow] = []
         self.imported: list[Dataflow] = []
@@ -167,6 +176,7 @@ class Dataflow:
         operators = list(self._root.operators())
         self._forgets = [operator.forget for operator in operators]
         self._clears = [operator.out.clear for operator in operators if operator.out is not None]
+        self._own_readers = self._maintainer.trace.reader_numbers()
         for flow in self.imported:
             flow.importers.add(self)  # until `drop`
 
@@ -343,7 +353,21 @@ class Dataflow:
         else:
             changes = [(source.has_changes, source.has_changes_after_start) for source in sources]
         small = None if self.is_local else self._small_change(available)
-        return Proposal(available, since, lasts, changes, small, self._tails.cut)
+        return Proposal(available, since, lasts, changes, small, self._tails.cut, self._distinct(available))
+
+    def _distinct(self, available: int) -> int:
+        """The first epoch that someone tells from later ones, of those that a sweep up to `available` would cover."""
+        trace = self._maintainer.trace
+        if not self.lower + 1 < available < NEVER or self.lower == self.start or programs.FUSE == "both":
+            return self.lower
+        if self._is_placed or trace.has_queues or self._depends_on_history:
+            return self.lower
+        held = trace.first_distinct(self._own_readers)
+        return held if self._kept is None else min(held, self._kept)
+
+    @cached_property
+    def _depends_on_history(self) -> bool:
+        return depends_on_history(self.plan)
 
     def _demand_of_sources(self, needed: int) -> bool:
         """Ask the sources that are behind to catch up with the others, and with what is needed or demanded here."""
@@ -362,7 +386,7 @@ class Dataflow:
 
     def _begin_sweep(self, proposal: Proposal) -> None:
         """Do what all workers have agreed on, at once if that is a program that needs no other workers."""
-        target, since, lasts, changed, small, cut = proposal
+        target, since, lasts, changed, small, cut, distinct = proposal
         if not self._started:
             self._start(since)
         self._agreements += 1
@@ -375,7 +399,8 @@ class Dataflow:
             elif small is not None and small < target:
                 self._sweep = self._sweeping_together(small, target, lasts)
         if self._sweep is None and target > self.lower:
-            self._sweep = self._sweeping(target, lasts, self._tail(cut, target, lasts))
+            coalesced = self.lower + 1 < target <= distinct + 1
+            self._sweep = self._sweeping(target, lasts, self._tail(cut, target, lasts, coalesced), coalesced)
 
     def _is_closing(self, target: int, lasts: list[int]) -> bool:
         """Whether a source is known not to change any more once `target` is reached, and was not before."""
@@ -389,14 +414,18 @@ class Dataflow:
         for source in self._sources:
             source.start(epoch)
 
-    def _sweeping(self, target: int, lasts: list[int], tail: Tail | None = None) -> Iterator[object]:
+    def _sweeping(
+        self, target: int, lasts: list[int], tail: Tail | None = None, coalesced: bool = False
+    ) -> Iterator[object]:
         """A sweep up to `target`; `lasts` are the epochs from which on the sources do not change, on all workers.
 
-        `tail` is what a program does of it, if it can.
+        `tail` is what a program does of it, if it can. `coalesced`: the sweep does all epochs as one.
         """
         starts = self.lower == self.start
         self.visits_run += not starts
-        span = Span(self.lower, target, starts=starts)
+        span = Span(self.lower, target, starts=starts, coalesced=coalesced)
+        if coalesced:
+            self._coalesced_epoch = target - 1
         if tail is not None:
             yield from self._visiting_head(span, tail)
         else:
@@ -413,15 +442,18 @@ class Dataflow:
         self._forget(target)
         self._finish(target)
 
-    def _tail(self, cut: int, target: int, lasts: list[int]) -> Tail | None:
+    def _tail(self, cut: int, target: int, lasts: list[int], coalesced: bool) -> Tail | None:
         """What a program does of a sweep, if the sweep is of a kind that can have a tail."""
-        if target > self.lower + 1 or self.lower <= self.start or self._is_closing(target, lasts):
+        if self.lower <= self.start or self._is_closing(target, lasts):
+            return None
+        if target > self.lower + 1 and not coalesced:
             return None
         return self._tails.from_cut(cut)
 
     def _visiting_head(self, span: Span, tail: Tail) -> Iterator[object]:
         """Visit the operators before a tail, and let its program do the others; if it fails, visit them, too."""
-        program, epoch = tail.program, span.lower
+        program, epoch = tail.program, span.earliest
+        program.coalesced = epoch - span.lower
         yield from self._root.visit_reached(span, skipped=tail.positions)
         if self.is_local:
             is_done = program.run_epoch(epoch)
@@ -654,6 +686,16 @@ class Dataflow:
         for flow in list(self.importers):
             flow.demand(epoch)
             flow._demand_of_importers(epoch)
+
+    def new_handle(self, epoch: int) -> Handle:
+        """A handle on the result that can read an epoch; or later ones only, if that one cannot be read any more.
+
+        It is not advanced by the dataflow. A coalesced sweep that is under way does not tell its epochs apart.
+        """
+        handle = self.reader.clone()
+        if epoch >= self.lower and self._coalesced_epoch > epoch:
+            handle.advance((self._coalesced_epoch,))
+        return handle
 
     def batches(self) -> list[Batch]:
         """The batches of the result."""

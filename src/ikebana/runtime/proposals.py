@@ -29,11 +29,13 @@ class Proposal(NamedTuple):
     cannot process all that wait."""
     cut: int
     """The operator from which on a program may do the rest of a larger sweep (`ikebana.runtime.tails`)."""
+    distinct: int
+    """The first epoch that a reader of the result tells from later ones."""
 
 
 def agreed(proposals: Sequence[Proposal]) -> Proposal:
     """What follows from the proposals of all workers."""
-    available, since, lasts, changes, small, cuts = zip(*proposals, strict=True)
+    available, since, lasts, changes, small, cuts, distinct = zip(*proposals, strict=True)
     return Proposal(
         min(available),
         max(since),
@@ -41,6 +43,7 @@ def agreed(proposals: Sequence[Proposal]) -> Proposal:
         [_on_any(source) for source in zip(*changes, strict=True)],
         None if None in small else min(small, default=NEVER),
         max(cuts),
+        min(distinct),
     )
 
 

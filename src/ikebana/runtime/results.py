@@ -61,7 +61,7 @@ class Results:
         """This worker's shard of a dataflow's result at the last complete time, or at a time that is held."""
         self._check_started(name, at[0])
         try:
-            with self._find(name).reader.clone() as handle:
+            with self._find(name).new_handle(at[0]) as handle:
                 return _rows(handle, at, keys)
         except TimeError:
             hold = self._hold_at(name, at)
@@ -139,7 +139,7 @@ class Results:
 
     def _new_hold(self, flow: Dataflow, epoch: int) -> ResultHold:
         """A new hold that can read a dataflow's result at an epoch, if the dataflow or another hold still can."""
-        result = flow.reader.clone()
+        result = flow.new_handle(max(epoch, flow.lower))  # a hold keeps later epochs, too
         earlier = None if result.frontier.less_equal((epoch,)) else self._hold_at(flow.name, (epoch,))
         if earlier is not None:
             result.drop()

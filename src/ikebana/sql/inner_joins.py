@@ -260,7 +260,7 @@ class _Paths:
         if self._is_stream(order[0]) and not self._not_by_key(order[0]):
             return self._pairwise(order[0])
         paths = [self._followed(order, at) for at in range(len(order))]
-        return paths[0].concat(*(_in_column_order(path, paths[0]) for path in paths[1:]))
+        return paths[0].with_paths(*(_in_column_order(path, paths[0]) for path in paths[1:]))
 
     # The order of sides.
 

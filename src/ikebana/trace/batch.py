@@ -35,6 +35,8 @@ from ikebana.encoding.payload import Payload
 from ikebana.encoding.schema import Schema
 from ikebana.encoding.spaces import Space
 from ikebana.kernels import expand_ranges, match_keys, narrow_ranges
+from ikebana.time import Antichain
+from ikebana.trace import time_tables
 from ikebana.trace.description import Description
 from ikebana.trace.key_search import KeySearch
 from ikebana.trace.updates import Sorted, Updates
@@ -198,6 +200,11 @@ class StoredBatch:
         """The lanes of the rows from `start` up to `end`, without a copy."""
         u, span = self.updates, slice(start, end)
         return LaneSlice(u.key[span], u.val[span], self.ident[span], u.tix[span], u.diffs[:, span])
+
+    def advanced(self, since: Antichain) -> StoredBatch:
+        """The same rows, which have one time, at this time advanced to a frontier."""
+        times = time_tables.advanced(self.times, since)
+        return replace(self, updates=replace(self.updates, times=times), addresses=[])
 
     def described(self, description: Description) -> StoredBatch:
         """The same rows under another description."""

@@ -15,7 +15,7 @@ Not guaranteed: anything under concurrent use. A trace belongs to one worker and
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import reduce
 from typing import Self
 
@@ -29,6 +29,9 @@ from ikebana.trace.memtable import Memtable
 from ikebana.trace.reading import Reader, Wrap
 from ikebana.trace.spine import Spine
 from ikebana.trace.views import Advanced
+
+ALL_ALIKE = (1 << 62) - 1
+"""An epoch after all others: no reader tells epochs apart."""
 
 
 class Trace:
@@ -56,6 +59,15 @@ class Trace:
     def readers(self) -> int:
         """The number of handles."""
         return len(self._frontiers)
+
+    def reader_numbers(self) -> frozenset[int]:
+        """What identifies each handle."""
+        return frozenset(self._frontiers)
+
+    def first_distinct(self, known: Collection[int]) -> int:
+        """The first epoch that a handle, other than the `known` ones, tells from later epochs."""
+        frontiers = [frontier for reader, frontier in self._frontiers.items() if reader not in known]
+        return min([time[0] for frontier in frontiers for time in frontier], default=ALL_ALIKE)
 
     def insert(self, batch: StoredBatch) -> None:
         """Append a batch, and pass it to every attached queue."""

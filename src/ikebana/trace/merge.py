@@ -18,6 +18,9 @@ so that happens at most once.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 import numpy as np
 
 from ikebana.encoding.lanes import Lane, constant, is_constant, materialized
@@ -158,6 +161,17 @@ def finished(merge: Merge) -> StoredBatch:
     while merge.remaining:
         merge.work(MOST_AT_ONCE)
     return merge.finish()
+
+
+def merged_at_once(batches: Sequence[StoredBatch], since: Antichain) -> StoredBatch:
+    """Merge successive batches, at least one, into one with times advanced to `since`."""
+    first, *others = batches
+    if not others:
+        return first.advanced(since) if len(first.times) == 1 else merged_at_once([first, nothing_after(first)], since)
+    while len(batches) > 1:
+        pairs = itertools.zip_longest(batches[::2], batches[1::2])
+        batches = [one if other is None else finished(Merge(one, other).begin(since)) for one, other in pairs]
+    return batches[0]
 
 
 def nothing_after(batch: StoredBatch) -> StoredBatch:

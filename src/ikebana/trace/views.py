@@ -11,6 +11,7 @@ applied to the rows that are gathered. This is possible because a view never cha
 | `EnteredBatch` | times with one more coordinate, 0: the batch inside a loop |
 | `Restricted` | only the updates at some times |
 | `Advanced` | times advanced to a frontier: as compacted as a reader at that frontier may see the batch |
+| `Coalesced` | successive epochs as the last of them: as a sweep sees them whose epochs no reader tells apart |
 
 A predicate or projection takes the columns of some rows (Arrow arrays by name) and returns an array, or columns, of
 the same length. It is evaluated whenever rows are gathered, and must depend on nothing but the row. Rows for which it
@@ -145,7 +146,7 @@ class Filtered(_View):
 
     def _cached_flags(self, rows: Lane | None) -> Array | None:
         """Whether the predicate holds, for all rows of the batch, if it pays to compute and cache that."""
-        batch = self.batch.batch if isinstance(self.batch, Advanced) else self.batch  # which has the same rows
+        batch = under_times(self.batch)  # which has the same rows
         if not isinstance(batch, StoredBatch) or not is_total(self.predicate):
             return None
         if rows is not None and len(rows) * CACHING_FRACTION < len(batch):
@@ -278,19 +279,50 @@ class Advanced(_View):
         return updates.with_times(time_tables.advanced(updates.times, self.frontier))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Coalesced(_View):
+    """The epochs from `lower` to `epoch` as `epoch`; other times as they are."""
+
+    lower: int
+    epoch: int
+
+    @property
+    def times(self) -> Lane:
+        return time_tables.distinct_times(self.moved(self.batch.times))[0]
+
+    def shown(self, updates: Updates) -> Updates:
+        return updates.with_times(self.moved(updates.times))
+
+    def moved(self, times: Lane) -> Lane:
+        """Return the times as which those of a table are seen, in the same order."""
+        epochs = times[:, 0]
+        moved = times.copy()
+        moved[(epochs >= self.lower) & (epochs <= self.epoch), 0] = self.epoch
+        return moved
+
+
+def under_times(batch: Batch) -> Batch:
+    """Return the batch under views that change nothing but times."""
+    while isinstance(batch, Advanced | Coalesced):
+        batch = batch.batch
+    return batch
+
+
 def rows_in_place(batch: Batch) -> Updates | None:
     """Return all rows of a batch without a copy; None for views that compute other rows.
 
-    If times are advanced, the table may have equal times.
+    If times are changed, the table may have equal times.
     """
     if isinstance(batch, StoredBatch):
         return batch.updates
-    if isinstance(batch, Advanced) and isinstance(batch.batch, StoredBatch):
-        updates = batch.batch.updates
-        if not batch.frontier:
-            return updates
-        return replace(updates, times=time_tables.advanced(updates.times, batch.frontier))
-    return None
+    if not isinstance(batch, Advanced | Coalesced):
+        return None
+    updates = rows_in_place(batch.batch)
+    if updates is None:
+        return None
+    if isinstance(batch, Coalesced):
+        return replace(updates, times=batch.moved(updates.times))
+    return replace(updates, times=time_tables.advanced(updates.times, batch.frontier)) if batch.frontier else updates
 
 
 @dataclass(frozen=True, slots=True, eq=False)

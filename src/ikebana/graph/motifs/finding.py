@@ -94,7 +94,7 @@ def _matches(relations: Sequence[MotifRelation], columns: Sequence[str]) -> Coll
     """All matches, with these columns."""
     columns = list(dict.fromkeys(columns))
     matches = [path.matches(columns) for path in planner.paths(relations)]
-    return matches[0].concat(*matches[1:])
+    return matches[0].with_paths(*matches[1:])
 
 
 def relations_of(
