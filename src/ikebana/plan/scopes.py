@@ -4,12 +4,14 @@ A dataflow is a `Scope`. A loop is a `LoopScope`: an operator in the scope aroun
 
 Contract. Every operator comes after the operators that it reads from. Outside loops, an operator is visited only in
 sweeps in which changes can reach it (`ikebana.plan.reachability`). A loop visits all its operators, round by round,
-until no worker has work left at a later round; rounds without work on any worker are skipped.
+until no worker has work left at a later round; rounds without work on any worker are skipped. After `STEP_SECONDS`
+others may run, so that messages do not wait for a whole sweep.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from time import perf_counter
 
 from ikebana.operators.arrangement_views import ViewOperator
 from ikebana.operators.loops import Leave
@@ -23,6 +25,10 @@ AnyOperator = Operator[Output | None]
 
 AgreeOnRound = Callable[[int | None], Generator[object, None, int | None]]
 """Given the next round at which this worker has work, the least of those of all workers; None where there is none."""
+
+
+STEP_SECONDS = 0.001
+"""How long operators are visited before messages are looked at, unless a single operator takes longer."""
 
 
 class Scope:
@@ -39,21 +45,19 @@ class Scope:
 
     def visit_all(self, span: Span) -> Steps:
         """Visit every operator."""
-        for operator in self.items:
-            steps = operator.visit(span)
-            if steps is not None:
-                yield from steps
+        return _visit(self.items, span)
 
     def visit_reached(self, span: Span, skipped: Collection[int] = ()) -> Steps:
         """Visit the operators that changes can reach; the others have nothing to do, on any worker.
 
         Those at the positions `skipped` are not visited: a program has done that.
         """
-        for position, (operator, signal) in enumerate(zip(self.items, self._signals, strict=True)):
-            if signal.now and position not in skipped:
-                steps = operator.visit(span)
-                if steps is not None:
-                    yield from steps
+        reached = [
+            operator
+            for position, (operator, signal) in enumerate(zip(self.items, self._signals, strict=True))
+            if signal.now and position not in skipped
+        ]
+        return _visit(reached, span)
 
     def reached(self) -> list[bool]:
         """For each operator, whether changes can reach it in this sweep, on any worker."""
@@ -81,6 +85,18 @@ class Scope:
                 else:
                     readers.append(position)
         return readers
+
+
+def _visit(operators: Iterable[AnyOperator], span: Span) -> Steps:
+    """Visit operators in order."""
+    resumed = perf_counter()
+    for operator in operators:
+        steps = operator.visit(span)
+        if steps is not None:
+            yield from steps
+        if perf_counter() - resumed > STEP_SECONDS:
+            yield None
+            resumed = perf_counter()
 
 
 class LoopScope(Scope, Operator[None]):
