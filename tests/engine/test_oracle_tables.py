@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from ikebana.engine import Engine, Table, Transaction, View
 from ikebana.errors import ChangeError
+from ikebana.runtime import staging
 from ikebana.runtime.staging import stages
 from tests.dataflow.harness import Setup, cluster_of, collected, engine_of, examples, setups
 from tests.engine.table_model import (
@@ -48,10 +50,10 @@ def stage_by_clients(engine: Engine, transaction: Transaction, table: Table, mod
 
 
 @examples(1.5)
-@given(st.data(), setups(3), st.booleans())
-def test_oracle_transactions(data: Any, setup: Setup, by_clients: bool) -> None:
+@given(st.data(), setups(3), st.booleans(), st.sampled_from([staging.PIECE_BYTES, 16, 50]))
+def test_oracle_transactions(data: Any, setup: Setup, by_clients: bool, piece: int) -> None:
     tables = models()
-    with engine_of(setup) as engine:
+    with engine_of(setup) as engine, patch.object(staging, "PIECE_BYTES", piece):
         real = [create(engine, model) for model in tables]
         views = [engine.install(f"all {table.name}", table) for table in real]
         sums = engine.install("sums", real[0].sum("v", "k"))

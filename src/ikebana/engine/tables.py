@@ -32,6 +32,7 @@ import itertools
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -54,7 +55,7 @@ from ikebana.errors import DataflowError, DroppedError, SchemaError, WaitTimeout
 from ikebana.operators.changes import Changes, Fields
 from ikebana.plan import ir
 from ikebana.runtime.messages import Push, TableSpec
-from ikebana.runtime.staging import changes_by_owner, stages
+from ikebana.runtime.staging import changes_by_owner, in_pieces, stages
 
 
 class Transaction:
@@ -101,23 +102,25 @@ class Transaction:
         `ops` is one operation for all rows, or a sequence with one for each row; rows take effect in order.
         """
         parts = self._parts_of(table)
-        part = "driver", next(self._part_numbers)
+        first = len(parts)
         size = self._coordinator.cluster.size
         staged = stages(
             table.spec,
             defensive_copy(data),
             ops,
             transaction=self.number,
-            part=part,
+            part=None,
             workers=size,
             stream_worker=self.number % size,  # spreads the rows of streams, which have no owner, over the workers
         )
         for worker, stage in staged:
-            with self._explained():
-                self._coordinator.send(stage, worker, self.cluster)
+            for number, piece in enumerate(in_pieces(stage), first):
+                if number == len(parts):
+                    parts.append((("driver", next(self._part_numbers)), 0))
+                with self._explained():
+                    self._coordinator.send(replace(piece, part=parts[number][0]), worker, self.cluster)
             if self._workers is not None:
                 self._workers.add(worker)
-        parts.append((part, 0))
 
     def _adopt(self, table: Table, parts: Iterable[tuple[Any, int]]) -> None:
         """Make rows that other processes have staged part of this transaction.

@@ -19,7 +19,7 @@ columns.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -33,6 +33,7 @@ from ikebana.errors import SchemaError
 from ikebana.kernels import shard_rows
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.partition import split_rows
+from ikebana.runtime.memory_budget import array_bytes
 from ikebana.runtime.messages import Stage, TableSpec
 
 INSERT, UPSERT, DELETE = range(3)
@@ -88,6 +89,23 @@ def stages(
     """
     for worker, rows in split_by_owner(table, validated(table, data, op), workers, stream_worker).items():
         yield worker, Stage(transaction, table.name, part, attempt, rows.columns, rows.ops)
+
+
+def in_pieces(stage: Stage) -> Iterator[Stage]:
+    """The rows of a message as messages of about `PIECE_BYTES` at most, in order; they need parts of their own."""
+    rows = len(stage.columns[0]) if stage.columns else 0
+    pieces = min(-(-array_bytes(stage.columns) // PIECE_BYTES), rows)
+    if pieces <= 1:
+        yield stage
+        return
+    staged = StagedRows(stage.columns, stage.ops)
+    for start, end in pairwise([rows * piece // pieces for piece in range(pieces + 1)]):
+        piece = staged.slice(start, end - start)
+        yield replace(stage, columns=piece.columns, ops=piece.ops)
+
+
+PIECE_BYTES = 8 << 20
+"""Messages of this size fit into memory that is shared with several workers; what does not is sent through sockets."""
 
 
 # Owners.
