@@ -120,7 +120,8 @@ def answered(
     rows = read(folder, job)
     reading = watch.lap()
     with Fed(engine, job) as fed:
-        fed.feed(rows, ceil(max(table.num_rows for table in rows.values()) / engine.cluster.size))
+        workers = engine.cluster.size
+        fed.feed(rows, ceil(max(table.num_rows for table in rows.values()) / workers), in_progress=workers)
         answer = fed.answer()
         times = {"elapsed_s": watch.seconds, "plan_s": plan, "read_s": reading, "feed_s": watch.lap()}
     return times, answer

@@ -4,11 +4,11 @@
 whose rows are checked and indexed as in a session, or streams as well. The tables have the key columns and the columns
 that the query mentions, or all columns. Spark plans the query beforehand, over tables with the same columns.
 
-A logical batch is one epoch, with the next `batch` rows of every table that the query reads and that has rows left. The
-answer is brought up to date for each batch. As many batches as there are workers are in progress at a time, so that
-several workers need not wait for the next one.
+A logical batch is one epoch, with the next `batch` rows of every table that the query reads and that has rows left.
 
-A single worker runs in this process, in one thread; several workers run in separate processes.
+A single worker runs in this process, in one thread: the answer is brought up to date for each batch before the next
+one is fed. Several workers run in separate processes, and several batches are in progress at a time. Workers bring the
+answer up to date for all of them that have arrived; with one batch in progress, for each.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ class FedParameters(Parameters):
         "used", "columns of the tables: those that the query mentions, or all", choices=("used", "all")
     )
     workers: int = parameter(2, "number of workers", minimum=1)
+    in_progress: int = parameter(16, "batches in progress at a time with several workers", minimum=1)
     repeats: int = parameter(1, "number of measurements per query; the fastest counts", minimum=1)
     peers: str = parameter("none", "other systems to measure, separated by commas; see the benchmark's module")
     data: str = parameter("build/tpch", "folder for the generated data")
@@ -122,7 +123,7 @@ class Fed:
             return self._engine.table(name, fields, KEYS[name])
         return self._engine.table(name, fields, kind="stream")
 
-    def feed(self, rows: Mapping[str, pa.Table], batch: int) -> float:
+    def feed(self, rows: Mapping[str, pa.Table], batch: int, in_progress: int = 1) -> float:
         """Feed all rows in batches, and return the seconds until the answer for the last batch is complete."""
         epochs: list[int] = []
         watch = Stopwatch()
@@ -132,8 +133,8 @@ class Fed:
                     if start < table.num_rows:
                         self._tables[name].insert(table.slice(start, batch))
             epochs.append(self._engine.epoch - 1)
-            if len(epochs) >= self._engine.cluster.size:
-                self._view.wait(epochs[-self._engine.cluster.size])
+            if len(epochs) >= in_progress:
+                self._view.wait(epochs[-in_progress])
         self._view.wait(epochs[-1])
         return watch.seconds
 

@@ -1,10 +1,11 @@
 """`tpch-rates`: tuples per second of each of the 22 queries, fed in large batches (appendix B).
 
 Each query runs by itself (`ikebana_bench.tpch.feeding`), with one worker and with `--workers`. Every batch is an epoch
-with `--batch` rows of each table that the query reads, and the answer is brought up to date for each batch. Tuples are
-the rows of all these tables. Measured is the time from the first batch to the complete answer, with the rows already in
-memory; a few rows are fed before to load the code. `cpu_s` is the processor time of a single worker, which other
-programs on the machine hardly influence.
+with `--batch` rows of each table that the query reads. Tuples are the rows of all these tables. Measured is the time
+from the first batch to the complete answer, with the rows already in memory; a few rows are fed before to load the
+code. `cpu_s` is the processor time of a single worker, which other programs on the machine hardly influence.
+`workers_N_p50_ratio` is the median speed of N workers over that of one; N workers are given the next batches while
+the last ones are in progress (`--in-progress`).
 
 Not measured: Spark, which plans the queries beforehand and answers them over the same tables for comparison with the
 final answers. It is idle while queries are fed.
@@ -102,7 +103,8 @@ class TpchRates(Scenario[RatesParameters]):
         for _ in range(parameters.repeats):
             with Fed(engine, job) as fed:
                 used = process_time()
-                spent.append(fed.feed(rows, parameters.batch))
+                in_progress = parameters.in_progress if engine.cluster.size > 1 else 1
+                spent.append(fed.feed(rows, parameters.batch, in_progress))
                 cpu.append(process_time() - used)
                 problem = wrong(job.number, fed.answer(), spark_answer)
             self.verify(not problem, f"Q{job.number} equals Spark's answer", detail=problem)
@@ -138,8 +140,17 @@ def summarised(results: Mapping[int, Times], parameters: RatesParameters) -> Ite
         for name, value in {"min": min(rates), "p50": float(np.median(rates)), "max": max(rates)}.items():
             yield f"workers_{workers}_{name}_tuples_per_s", value
         yield f"workers_{workers}_tuples_per_s", by_query(results, f"workers_{workers}_tuples_per_s")
+    if parameters.workers > 1:
+        yield from _scaled(f"workers_{parameters.workers}", results)
     for name in named(parameters.peers, PEERS):
         yield from compared(name, results)
+
+
+def _scaled(several: str, results: Mapping[int, Times]) -> Iterator[tuple[str, float]]:
+    """Yield the minimum, median and maximum of the speed of several workers over that of one."""
+    ratios = [times[f"{several}_tuples_per_s"] / times["workers_1_tuples_per_s"] for times in results.values()]
+    for name, value in {"min": min(ratios), "p50": float(np.median(ratios)), "max": max(ratios)}.items():
+        yield f"{several}_{name}_ratio", value
 
 
 def compared(name: str, results: Mapping[int, Times]) -> Iterator[tuple[str, float | Series]]:
