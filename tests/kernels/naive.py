@@ -156,6 +156,11 @@ def merge_rows(
     return sorted(consolidate_rows(moved))
 
 
+def merge_timed(a: list[Update], b: list[Update]) -> list[Update]:
+    """The updates of both sides, whose times are those of the output, consolidated and in order."""
+    return sorted(consolidate_rows(a + b))
+
+
 def merge_untimed(a: list[Update], b: list[Update]) -> list[Update]:
     """The updates of both sides at one time, consolidated and in order."""
     return sorted(consolidate_rows([(*data, 0, diffs) for *data, _, diffs in a + b]))

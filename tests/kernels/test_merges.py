@@ -184,16 +184,38 @@ def untimed_sides(draw, lanes: st.SearchStrategy[int]) -> Sides:
     return Sides(diff_lanes, a, b, [0, 1, 2], [0, 1, 2], [0, 0, 0])
 
 
+class TimedMerge(UntimedMerge):
+    """The same of rows whose times are those of the output."""
+
+    def take(self, limit: int, pairs: np.ndarray) -> int:
+        at_a, at_b = self.state[AT_A], self.state[AT_B]
+        key, val, _, tix, diffs = self.a.window(at_a, at_a + limit if self.narrow else None)
+        b_key, b_val, _, b_tix, b_diffs = self.b.window(at_b, at_b + limit if self.narrow else None)
+        vals = (val, b_val, self.out.val) if self.has_values else (key, b_key, self.out.key)
+        return kernels.merge_timed(
+            key, vals[0], contiguous(tix), diffs[0], b_key, vals[1], contiguous(b_tix), b_diffs[0],
+            self.out.key, vals[2], self.out.tix, self.out.diffs, self.src if self.keeps_src else self.src[:0], pairs,
+            self.state, *self.rows, limit, self.exact_keys,
+        )  # fmt: skip
+
+    def final(self) -> list[Update]:
+        return [(key, 0, val * self.has_values, tix, diffs) for key, _, val, tix, diffs in Merge.final(self)]
+
+
 def check_untimed(sides: Sides, limits: list[int], layout, narrow, verify, keeps_src, exact_keys) -> None:
     merge = UntimedMerge(sides, layout, narrow, verify, keeps_src, exact_keys)
+    check_merged(merge, naive.merge_untimed(sides.a, sides.b), limits, sides)
+
+
+def check_merged(merge: UntimedMerge, expected: list[Update], limits: list[int], sides: Sides) -> None:
     pairs = finish(merge, limits)
     result = merge.final()
-    assert result == naive.merge_untimed(sides.a, sides.b) == naive.merge_rows(*sides[1:])
-    if keeps_src:
+    assert result == expected == naive.merge_rows(*sides[1:])
+    if merge.keeps_src:
         data = [update[:3] for update in sides.a + sides.b]
         assert [data[row] for row in merge.src[: len(result)]] == [update[:3] for update in result]
-    if verify:
-        check_pairs(pairs, sides, exact_keys)
+    if merge.verify:
+        check_pairs(pairs, sides, merge.exact_keys)
     else:
         assert not pairs
 
@@ -204,6 +226,13 @@ UNTIMED = LIMITS, LAYOUTS, st.booleans(), st.booleans(), st.booleans(), st.boole
 @given(untimed_sides(st.just(1)), *UNTIMED)
 def test_twin_merge_untimed(sides, limits, layout, narrow, verify, keeps_src, exact_keys):
     check_untimed(sides, limits, layout, narrow, verify, keeps_src, exact_keys)
+
+
+@given(untimed_sides(st.just(1)), *UNTIMED)
+def test_twin_merge_timed(sides, limits, layout, narrow, verify, keeps_src, exact_keys):
+    sides = sides._replace(compacted=[0, 1, 2])
+    merge = TimedMerge(sides, layout, narrow, verify, keeps_src, exact_keys)
+    check_merged(merge, naive.merge_timed(sides.a, sides.b), limits, sides)
 
 
 @given(untimed_sides(st.integers(2, 3)), *UNTIMED)

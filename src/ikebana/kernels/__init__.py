@@ -31,7 +31,7 @@ MODULES = {
     "groups": ("add_groups", "copy_groups"),
     "hashing": ("hash_bytes", "hash_integers", "shard_rows"),
     "match": ("expand_pairs", "expand_ranges", "match_keys"),
-    "merge": ("merge_rows", "merge_untimed", "merge_untimed_sums"),
+    "merge": ("merge_rows", "merge_timed", "merge_untimed", "merge_untimed_sums"),
     "partition": ("partition_halves", "partition_order", "partition_words"),
     "program": ("run_program",),
     "search": ("search_parts",),
@@ -104,6 +104,7 @@ hash_integers: Any = _Kernel("hash_integers")
 match_keys: Any = _Kernel("match_keys")
 measure_rows: Any = _Kernel("measure_rows")
 merge_rows: Any = _Kernel("merge_rows")
+merge_timed: Any = _Kernel("merge_timed")
 merge_untimed: Any = _Kernel("merge_untimed")
 merge_untimed_sums: Any = _Kernel("merge_untimed_sums")
 narrow_ranges: Any = _Kernel("narrow_ranges")

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from ikebana.encoding.payload import PayloadMerge
 from ikebana.encoding.schema import Schema
 from ikebana.encoding.spaces import IN_MEMORY
 from ikebana.encoding.spill_files import SpillFiles
-from ikebana.kernels import merge_rows, merge_untimed, merge_untimed_sums, union_times
+from ikebana.kernels import merge_rows, merge_timed, merge_untimed, merge_untimed_sums, union_times
 from ikebana.kernels.layout import AT_A, AT_B, FINAL, MERGE_CELLS, PAIRS, VARIED, WRITTEN
 from ikebana.time import Antichain
 from ikebana.trace import time_tables
@@ -38,6 +39,9 @@ from ikebana.trace.updates import Updates, consolidate, idents, same_data, sort_
 
 MOST_AT_ONCE = 1 << 20
 """A merge that is finished at once takes at most so many rows in a step, which bounds its working memory."""
+
+Progress: TypeAlias = tuple[Lane, int, int, int, int]
+"""What a kernel continues from: the state, the rows of both sides, how many it may take, and whether keys are exact."""
 
 _NO_PAIRS = np.empty((2, 0), np.int64)
 _NO_ROWS = np.empty(0, np.int64)
@@ -59,6 +63,7 @@ class Merge:
             self._description = Description(older.description.lower, newer.description.upper, since)
             union, self._older_rank, self._newer_rank = union_times(older.times, newer.times)
             self._times, self._compacted = time_tables.compacted_times(union, since)
+            self._keeps_order = bool((self._compacted[1:] >= self._compacted[:-1]).all())
             has_collided = len(older.collided) or len(newer.collided)
             self._begin(np.union1d(older.collided, newer.collided) if has_collided else older.collided)
         return self
@@ -105,20 +110,37 @@ class Merge:
         """Take up to `limit` rows from the inputs, list the pairs to verify, and return how many were taken."""
         older = self._window(self.older, int(self._state[AT_A]), limit, 0)
         newer = self._window(self.newer, int(self._state[AT_B]), limit, 1)
-        out, progress = self._builder.out, (self._state, len(self.older), len(self.newer), limit)
-        schema = self.older.schema
-        exact_keys = int(schema.key.exact)
-        if len(self._times) == 1 and self._idents is None and schema.names:
-            merged = (*_columns(out, schema), out.diffs, self._src if schema.hashed else _NO_ROWS)
-            one, other = _columns(older, schema), _columns(newer, schema)
-            if len(out.diffs) == 1:
-                sides = *one, older.diffs[0], *other, newer.diffs[0]
-                return int(merge_untimed(*sides, *merged, pairs, *progress, exact_keys))
-            return int(
-                merge_untimed_sums(*one, older.diffs, *other, newer.diffs, *merged, pairs, *progress, exact_keys)
-            )
+        progress = self._state, len(self.older), len(self.newer), limit, int(self.older.schema.key.exact)
+        if self._idents is None and self.older.schema.names:
+            if len(self._times) == 1:
+                return self._take_untimed(older, newer, pairs, progress)
+            if self._keeps_order and len(self._builder.out.diffs) == 1:
+                return self._take_timed(older, newer, pairs, progress)
         ranks = self._older_rank, self._newer_rank, self._compacted
-        return int(merge_rows(*older, *newer, *ranks, *out, self._src, pairs, *progress, exact_keys))
+        return int(merge_rows(*older, *newer, *ranks, *self._builder.out, self._src, pairs, *progress))
+
+    def _take_untimed(self, older: LaneSlice, newer: LaneSlice, pairs: Lane, progress: Progress) -> int:
+        """Take rows if all times become one."""
+        out, schema = self._builder.out, self.older.schema
+        merged = (*_columns(out, schema), out.diffs, self._used_src)
+        one, other = _columns(older, schema), _columns(newer, schema)
+        if len(out.diffs) == 1:
+            return int(merge_untimed(*one, older.diffs[0], *other, newer.diffs[0], *merged, pairs, *progress))
+        return int(merge_untimed_sums(*one, older.diffs, *other, newer.diffs, *merged, pairs, *progress))
+
+    def _take_timed(self, older: LaneSlice, newer: LaneSlice, pairs: Lane, progress: Progress) -> int:
+        """Take rows if compaction keeps the order of times, and there is one diff lane."""
+        out, schema = self._builder.out, self.older.schema
+        times = self._compacted[self._older_rank][older.tix], self._compacted[self._newer_rank][newer.tix]
+        one = (*_columns(older, schema), times[0], older.diffs[0])
+        other = (*_columns(newer, schema), times[1], newer.diffs[0])
+        merged = (*_columns(out, schema), out.tix, out.diffs, self._used_src)
+        return int(merge_timed(*one, *other, *merged, pairs, *progress))
+
+    @property
+    def _used_src(self) -> Lane:
+        """Where rows come from, if that is needed for payload."""
+        return self._src if self.older.schema.hashed else _NO_ROWS
 
     def _copy(self, limit: int) -> int:
         """Copy up to `limit` rows of one of the inputs, whose keys are all beyond those of the rows copied before."""
