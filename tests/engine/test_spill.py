@@ -68,7 +68,7 @@ def test_oracle_loop_in_files_at_every_epoch(setup: Setup, program: Any, data: A
 @given(st.data(), setups(3), st.booleans())
 def test_oracle_transactions_in_files(data: Any, setup: Setup, by_clients: bool) -> None:
     with spilling(setup) as setup:
-        test_oracle_tables.test_oracle_transactions.hypothesis.inner_test(data, setup, by_clients)  # type: ignore[attr-defined]
+        test_oracle_tables.test_oracle_transactions.hypothesis.inner_test(data, setup, by_clients, 1 << 20)  # type: ignore[attr-defined]
 
 
 # What is where.

@@ -170,3 +170,21 @@ def test_overflow_restores_memtables(opcode: int) -> None:
             add(program, opcode, 1, len(program.slots) - 1, 0, 1, 0, 2, 0, LEAST, GREATEST)
             statuses.add(compare(program))
     assert statuses == {opcodes.DONE, opcodes.RAISED}
+
+
+def test_regression_distinct_in_a_loop_meets_a_later_round_of_the_present_epoch() -> None:
+    """A row of the present epoch, at a later round than the program has come to, is not one of an earlier epoch."""
+    program = Program(now=3, room=16)
+    source, (key, val, _) = register(program, [(0, 0, 1)], 3)
+    groups, grouped = register(program, [], 2)
+    pending, (rounds, *waiting) = register(program, [], 3)
+    target, produced = register(program, [], 3)
+    rows: list[Update] = [(0, 0, 0, 0, (1,)), (0, 0, 3, 2, (3,))]
+    program.traces = [TraceCase(1, True, 40, rows, [], []), TraceCase(1, True, 40, [], [], [])]
+    program.written = [1]
+    add(program, opcodes.LOOP)
+    start = len(program.code)
+    operands = [source, groups, pending, rounds, key, val, *grouped, *waiting]
+    add(program, opcodes.DISTINCT, target, 0, 1, *produced, 0, *operands)
+    add(program, opcodes.REPEAT, start, 1, pending, rounds)
+    assert compare(program) == opcodes.DONE

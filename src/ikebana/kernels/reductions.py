@@ -182,8 +182,8 @@ def distinct(code, pc, arena, counts, traces, order, spare, first, now, present)
     if rows == 0:
         counts[target] = 0
         return DONE
-    pending, rounds, first = code[at + 2], code[at + 3], at + 4
-    key, val, later_key, later_val = code[first + 2], code[first + 3], code[first + 4], code[first + 5]
+    pending, rounds, slots = code[at + 2], code[at + 3], at + 4
+    key, val, later_key, later_val = code[slots + 2], code[slots + 3], code[slots + 4], code[slots + 5]
     written, number = 0, 0
     starts = np.full((2, max(load(given + 8 * BATCHES), load(produced + 8 * BATCHES))), -1)
     block = np.empty((9, AT_ONCE), np.int64)
@@ -192,7 +192,7 @@ def distinct(code, pc, arena, counts, traces, order, spare, first, now, present)
         count = 0
         while number < rows and count < AT_ONCE:
             row = order[number]
-            if number == 0 or not same_row(arena, code, first + 2, 2, row, order[number - 1]):
+            if number == 0 or not same_row(arena, code, slots + 2, 2, row, order[number - 1]):
                 chosen[count], keys[count], vals[count] = row, arena[key, row], arena[val, row]
                 count += 1
             number += 1
