@@ -53,7 +53,7 @@ def stage_by_clients(engine: Engine, transaction: Transaction, table: Table, mod
 @given(st.data(), setups(3), st.booleans(), st.sampled_from([staging.PIECE_BYTES, 16, 50]))
 def test_oracle_transactions(data: Any, setup: Setup, by_clients: bool, piece: int) -> None:
     tables = models()
-    with engine_of(setup) as engine, patch.object(staging, "PIECE_BYTES", piece):
+    with engine_of(setup) as engine, patch.multiple(staging, PIECE_BYTES=piece, DIVIDED_ROWS=0):
         real = [create(engine, model) for model in tables]
         views = [engine.install(f"all {table.name}", table) for table in real]
         sums = engine.install("sums", real[0].sum("v", "k"))

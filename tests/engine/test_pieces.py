@@ -17,6 +17,7 @@ from ikebana.runtime.staging import INSERT, in_pieces
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of a few rows."""
     monkeypatch.setattr(staging, "PIECE_BYTES", 64)
+    monkeypatch.setattr(staging, "DIVIDED_ROWS", 0)
     monkeypatch.setattr(staging, "SPREAD_ROWS", 10)
 
 

@@ -57,6 +57,7 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class RatesParameters(FedParameters):
     batch: int = parameter(100_000, "rows of each table in a logical batch, which is one epoch", minimum=1)
+    repeats: int = parameter(3, "number of measurements per query; the fastest counts", minimum=1)
 
 
 class TpchRates(Scenario[RatesParameters]):

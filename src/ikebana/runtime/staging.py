@@ -92,9 +92,12 @@ def stages(
 
 
 def in_pieces(stage: Stage) -> Iterator[Stage]:
-    """The rows of a message as messages of about `PIECE_BYTES` at most, in order; they need parts of their own."""
+    """The rows of a message as messages of about `PIECE_BYTES` at most, in order; they need parts of their own.
+
+    Few rows stay together, however many bytes they have.
+    """
     rows = len(stage.columns[0]) if stage.columns else 0
-    pieces = min(-(-array_bytes(stage.columns) // PIECE_BYTES), rows)
+    pieces = 1 if rows < DIVIDED_ROWS else min(-(-array_bytes(stage.columns) // PIECE_BYTES), rows)
     if pieces <= 1:
         yield stage
         return
@@ -103,6 +106,9 @@ def in_pieces(stage: Stage) -> Iterator[Stage]:
         piece = staged.slice(start, end - start)
         yield replace(stage, columns=piece.columns, ops=piece.ops)
 
+
+DIVIDED_ROWS = 4096
+"""Changes of fewer rows are not divided: to look at their size would take a tenth of the time of a small change."""
 
 PIECE_BYTES = 8 << 20
 """Messages of this size fit into memory that is shared with several workers; what does not is sent through sockets."""
