@@ -286,6 +286,14 @@ class DataflowRun:
         while self.holds:
             self.release(self.holds.pop())
 
+    def close_epochs(self, sweep: Sweep) -> None:
+        """Give the inputs the changes of some epochs, and close them."""
+        for ahead, epoch in enumerate(sweep):
+            for at, changes in enumerate(epoch):
+                self.push(at, [(k, v, n, ahead) for k, v, n, _ in changes])
+        self.engine.advance(self.engine.epoch + len(sweep))
+        self.expected(self.engine.epoch - 1)  # the model goes first, so that what is too large never starts
+
     def live_through(self, history: list[Sweep]) -> None:
         """A reader of the last collections, held back from the start, sees all epochs of a history."""
         for of in range(self.program.size)[-2:]:
@@ -294,11 +302,7 @@ class DataflowRun:
         for view, of in self.views:
             self.hold(view, of)
         for sweep in history:
-            for ahead, epoch in enumerate(sweep):
-                for at, changes in enumerate(epoch):
-                    self.push(at, [(k, v, n, ahead) for k, v, n, _ in changes])
-            self.engine.advance(self.engine.epoch + len(sweep))
-            self.expected(self.engine.epoch - 1)  # the model goes first, so that what is too large never starts
+            self.close_epochs(sweep)
             self.complete(self.views[-1][0])
         for held in self.holds:
             self.release(held)

@@ -63,11 +63,7 @@ def live_through(run: DataflowRun, history: list[Sweep]) -> None:
         run.install(of)
     run.engine.advance()
     for sweep in history:
-        for ahead, epoch in enumerate(sweep):
-            for at, changes in enumerate(epoch):
-                run.push(at, [(k, v, n, ahead) for k, v, n, _ in changes])
-        run.engine.advance(run.engine.epoch + len(sweep))
-        run.expected(run.engine.epoch - 1)  # the model goes first, so that what is too large never starts
+        run.close_epochs(sweep)
         cluster_of(run.engine).run_some(20)
         for view, of in run.views:
             run.peek(view, of)
