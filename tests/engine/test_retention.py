@@ -253,3 +253,16 @@ def test_times_of_epochs(clock: Clock) -> None:
     clock.now -= 100
     times.close(6 * KEPT)
     assert times.of(6 * KEPT) == round((clock.now + 100) * 1e6) and times.at(round((clock.now + 99) * 1e6)) is None
+
+
+def test_a_time_that_is_yet_to_come_cannot_be_read(clock: Clock) -> None:
+    with Engine() as engine:
+        table = numbers(engine)
+        view = engine.install("counts", table.count("v"), retain="1 hour")
+        table.insert({"k": [1], "v": [1]})
+        now = datetime.fromtimestamp(clock.now)
+        assert view.to_arrow(at=now).num_rows == view.to_arrow(at=now + timedelta(seconds=1)).num_rows == 1
+        with pytest.raises(TimeError, match="yet to come"):
+            view.to_arrow(at=now + timedelta(hours=1))
+        clock.now -= 1000  # the clock is set back: times at which epochs were closed can be read all the same
+        assert view.to_arrow(at=now).num_rows == 1

@@ -26,6 +26,10 @@ STORED = 4096
 """Of how many closings the times are stored at most."""
 
 
+CLOCKS_DIFFER_US = 10_000_000
+"""By how much the clocks of two machines may differ."""
+
+
 class EpochTimes:
     """When epochs were closed. Any number of threads may use it."""
 
@@ -83,6 +87,12 @@ class EpochTimes:
         with self._lock:
             at = bisect_right(self._times, time_us)
             return self._epochs[at - 1] if at else None
+
+    def is_yet_to_come(self, time_us: int) -> bool:
+        """Whether a time is later than now, and than all closings, by more than clocks may differ."""
+        with self._lock:
+            last = self._times[-1] if self._times else 0
+        return time_us > max(last, now_us()) + CLOCKS_DIFFER_US
 
 
 def now_us() -> int:

@@ -263,12 +263,19 @@ class Result:
             raise self._not_retained(f"cannot {verb} {self.kind} {self.name!r} at epoch {epoch}")
 
     def epoch_of(self, at: At) -> int:
-        """Return the epoch that `at` means; raises if it is a time before all epochs that are known."""
+        """Return the epoch that `at` means; raises if it is a time before all epochs that are known, or yet to come."""
         if at is None:
             return self._coordinator.epoch - 1
         if not isinstance(at, datetime):
             return self._checked_epoch_number(at)
-        epoch = self._coordinator.epoch_times.at(round(at.timestamp() * 1e6))
+        times, time_us = self._coordinator.epoch_times, round(at.timestamp() * 1e6)
+        if times.is_yet_to_come(time_us):
+            raise TimeError(
+                f"cannot read {self.kind} {self.name!r} at {at}",
+                detail="this time is yet to come",
+                hint="give a time in the past, or None for the last closed epoch",
+            )
+        epoch = times.at(time_us)
         if epoch is None:
             raise self._not_retained(f"cannot read {self.kind} {self.name!r} at {at}")
         return epoch
