@@ -39,6 +39,7 @@ JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"
 """Java without its optimising compiler, which takes more time than it saves in processes that end after minutes, and
 without the collections of garbage that it does whenever it has loaded some more classes."""
 
+os.environ.setdefault("IKEBANA_PROGRAM_ERRORS", "raise")  # also in worker processes
 os.environ.setdefault("JAVA_TOOL_OPTIONS", JAVA)
 os.environ.setdefault("PYSPARK_SUBMIT_ARGS", " ".join(f"--conf {key}={SPARK[key]}" for key in SPARK) + " pyspark-shell")
 

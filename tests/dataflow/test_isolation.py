@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from ikebana.cluster.inprocess import Faults, InProcess
 from ikebana.engine import Engine
 from ikebana.errors import DataflowError, SchemaError, TimeError
 from ikebana.operators import join
+from ikebana.runtime import lowered as lowered_dataflows
+from ikebana.runtime.lowered import LoweredDataflow
 from ikebana.runtime.worker import Worker
 from ikebana.trace.spine import Spine
 from tests.dataflow.harness import cluster_of, collected, examples, faults, pairs, pairs_input, read, settle
@@ -36,6 +39,31 @@ def test_a_plan_that_cannot_be_rendered_fails_alone() -> None:
     assert read(counts) == {(1, 1): 1}
     bad.drop()
     assert read(engine.install("bad", numbers)) == {(1, 1): 1}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_dataflow_whose_program_cannot_be_written_is_visited(workers: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Whether a dataflow takes part in joint sweeps is found out by writing its program."""
+    engine = Engine(workers)
+    numbers = pairs_input(engine)
+    counts, sums = engine.install("counts", numbers.count("k")), engine.install("sums", numbers.sum("k", "v"))
+    numbers.insert(pairs((1, 1)))
+    engine.advance()
+    assert (read(counts), read(sums)) == ({(1, 1): 1}, {(1, 1): 1})
+    written = LoweredDataflow._written
+    flows = [worker.flows[sums.dataflow]._lowered for worker in cluster_of(engine).workers]
+
+    def fail(lowered: LoweredDataflow, **options: Any) -> Any:
+        if lowered in flows:
+            raise KeyError("no such column")
+        return written(lowered, **options)
+
+    with patch.object(LoweredDataflow, "_written", fail), patch.object(lowered_dataflows, "RAISES", False):
+        for number, total in ((2, 3), (3, 6)):
+            numbers.insert(pairs((1, number)))
+            engine.advance()
+            assert (read(counts), read(sums)) == ({(1, number): 1}, {(1, total): 1})
+    assert "its program cannot be written" in caplog.text
 
 
 def test_what_cannot_be_is_refused_before_anything_changes() -> None:

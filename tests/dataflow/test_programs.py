@@ -259,6 +259,9 @@ QUERIES: dict[str, Callable[[Collection, Collection], Collection]] = {
         texts(a).arrange("k").filter(few(texts(a), "text")).select(chosen="text").join(texts(b).arrange("k").negate())
     ),
     "lookups of texts": lambda a, b: texts(a).half_join(texts(b).select("text", other="k").arrange("text")),
+    "lookups of nulls": lambda a, b: a.step(
+        Computed((("k", column(a, "k")), ("none", Literal(pa.int32(), True, None)), ("v", column(a, "v"))))
+    ).half_join(b.select("k", w="v").arrange("k")),
     "extension": lambda a, b: a.select("k", x="v").extend(
         "both",
         [

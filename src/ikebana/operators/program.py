@@ -543,11 +543,8 @@ class ProgramBuilder:
         present = [slot for column in kept.values() for slot in (column.value, column.null) if slot]
         texts = text_slots(rows.fields, kept)
         count, slots = self.exchanged(rows.count, key, [key, *present, *rows.diffs], texts, writer)
-        arrived = dict(zip(present, slots[1:], strict=False))
-        columns = {
-            name: ColumnSlots(arrived[column.value], arrived[column.null] if column.null else 0)
-            for name, column in kept.items()
-        }
+        arrived = {0: 0, **dict(zip(present, slots[1:], strict=False))}  # slot 0 is all zeros everywhere
+        columns = {name: ColumnSlots(arrived[column.value], arrived[column.null]) for name, column in kept.items()}
         fields = tuple(field for field in rows.fields if field.name in kept)
         return Rows(count, fields, columns, tuple(slots[1 + len(present) :])), slots[0]
 

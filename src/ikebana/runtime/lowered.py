@@ -6,11 +6,16 @@ others, and those that read from them, are visited after it, and the program off
 A program is written when it is first needed, after the first sweep: most dataflows of short-lived queries never need
 one. If groups turn out to be too large for registers, it is written again without the reductions that read groups.
 
+A dataflow works without a program, only more slowly. So an exception while it is written, which is an error of ours, is
+logged, and the operators are visited. Plans are the same on all workers, so none of them has a program then.
+
 Cost: about a millisecond for a dataflow of ten operators; nothing is compiled.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable
 
 from ikebana.operators.arrange import Maintainer
@@ -20,6 +25,11 @@ from ikebana.plan.scopes import Scope, read_by
 from ikebana.runtime import program as programs
 from ikebana.runtime.program import Program
 from ikebana.runtime.workspaces import Workspaces
+
+RAISES = os.environ.get("IKEBANA_PROGRAM_ERRORS") == "raise"
+"""Whether an exception while a program is written is raised: in tests."""
+
+_log = logging.getLogger(__name__)
 
 
 class LoweredDataflow:
@@ -49,10 +59,10 @@ class LoweredDataflow:
     def write(self, *, has_begun: bool) -> Program | None:
         """The program, which is written if need be; None if there is none, or as long as no sweep `has_begun`."""
         if not self.is_written and has_begun and programs.FUSE != "never":
-            self.is_written, self.program = True, self._written()
+            self.is_written, self.program = True, self._try_to_write()
             self._has_changed()
         if self.program is not None and self.program.has_large_groups:  # on all workers alike
-            self.program = self._written(calls_reducers=False)
+            self.program = self._try_to_write(calls_reducers=False)
             self._has_changed()
         return self.program
 
@@ -61,6 +71,17 @@ class LoweredDataflow:
         if self.program is not None:
             self.program.drop()
             self.program = None
+
+    def _try_to_write(self, *, calls_reducers: bool = True) -> Program | None:
+        """The operators as a program, or None."""
+        try:
+            return self._written(calls_reducers=calls_reducers)
+        except Exception:
+            if RAISES:
+                raise
+            _log.exception("a dataflow is slower than it could be: its program cannot be written")
+            self.visited, self.positions = 0, frozenset()
+            return None
 
     def _written(self, *, calls_reducers: bool = True) -> Program | None:
         """The operators that can be written as instructions, as a program; None if it would do nothing."""
