@@ -1,9 +1,9 @@
 """Pacing: how long an operator computes before other dataflows may run.
 
-A worker looks for messages between two steps of its dataflows, and a step ends where an operator yields. So an operator
-processes many rows in pieces. How long a row takes depends on what is computed, above all where that is a function of
-the user's: `Pace` measures it, and chooses pieces of about `PIECE_SECONDS`. For users' functions the first piece is a
-single row.
+A worker looks for messages between two steps of its dataflows, and a step ends where an operator yields, or between two
+operators (`ikebana.plan.scopes`). So an operator processes many rows in pieces. How long a row takes depends on what is
+computed, above all where that is a function of the user's: `Pace` measures it, and chooses pieces of about
+`PIECE_SECONDS`. For users' functions the first piece is a single row.
 
 Contract: pieces do not change a result. They depend on clocks, which change only when other dataflows run. Work that
 takes less than `PIECE_SECONDS` altogether is done without yielding.

@@ -8,8 +8,8 @@ The cut follows from how many rows operators have written in earlier sweeps. Eac
 proposed counts. If the program fails on some worker, all workers visit the operators of the tail, and the next sweeps
 have no tail: twice as many each time it fails.
 
-Contract: as for programs (`ikebana.runtime.program`); all workers do the same. Only a sweep of a single epoch, after
-the first sweep, can have a tail.
+Contract: as for programs (`ikebana.runtime.program`); all workers do the same. Only a sweep of a single epoch, or of
+several that count as one (`ikebana.operators.span`), can have a tail, and not the first sweep.
 
 Cost: for each sweep by visits, a look at how many rows the operators have written; a program for each cut that occurs.
 """
