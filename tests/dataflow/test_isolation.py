@@ -41,6 +41,7 @@ def test_a_plan_that_cannot_be_rendered_fails_alone() -> None:
     assert read(engine.install("bad", numbers)) == {(1, 1): 1}
 
 
+@pytest.mark.usefixtures("small_sweeps_are_programs")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_dataflow_whose_program_cannot_be_written_is_visited(workers: int, caplog: pytest.LogCaptureFixture) -> None:
     """Whether a dataflow takes part in joint sweeps is found out by writing its program."""
